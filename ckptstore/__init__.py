@@ -1,0 +1,1 @@
+"""Checkpoint storage for object stores: complete and provably intact, or not there."""

@@ -1,0 +1,1 @@
+"""Where bytes end up: one module a provider, each keeping the contract of ``store.py``."""

@@ -1,0 +1,1 @@
+"""How an attempt is begun, voted on and decided."""

@@ -1,0 +1,58 @@
+"""Checksums, and the only module that knows who computes them.
+
+CRC64NVME guards bulk data: it is cheap, the checksum of a whole follows from those of its
+pieces, and S3 checks it on arrival. SHA-256 guards records: they are small, and everything
+else hangs on them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from awscrt import checksums
+
+from ckptstore.types import Buffer
+
+
+def crc64nvme(data: Buffer, previous: int = 0) -> int:
+    """Return the CRC-64/NVME of ``data``, going on from ``previous``."""
+    crc: int = checksums.crc64nvme(data, previous)
+    return crc
+
+
+def joined_crc64nvme(pieces: Iterable[tuple[int, int]]) -> int:
+    """Return the checksum of the whole, given ``(crc, size_bytes)`` of its pieces in order."""
+    whole = 0
+    for crc, size_bytes in pieces:
+        whole = checksums.combine_crc64nvme(whole, crc, size_bytes)
+    return whole
+
+
+def block_crcs(pieces: Sequence[memoryview], block_size_bytes: int) -> tuple[int, ...]:
+    """Return one checksum per block of the pieces laid end to end; the last may be short.
+
+    The pieces are flat byte views (``types.views``). Every byte is read once.
+    """
+    crcs: list[int] = []
+    crc, filled = 0, 0
+    for piece in pieces:
+        at = 0
+        while at < len(piece):
+            taken = min(block_size_bytes - filled, len(piece) - at)
+            crc = crc64nvme(piece[at : at + taken], crc)
+            at, filled = at + taken, filled + taken
+            if filled == block_size_bytes:
+                crcs.append(crc)
+                crc, filled = 0, 0
+    return (*crcs, crc) if filled else tuple(crcs)
+
+
+def whole_crc(crcs: Sequence[int], block_size_bytes: int, size_bytes: int) -> int:
+    """Return the checksum of ``size_bytes`` bytes from those of their blocks."""
+    sizes = [block_size_bytes] * (len(crcs) - 1)
+    return joined_crc64nvme(zip(crcs, [*sizes, size_bytes - sum(sizes)], strict=True)) if crcs else 0
+
+
+def sha256_hex(data: Buffer) -> str:
+    return hashlib.sha256(data).hexdigest()

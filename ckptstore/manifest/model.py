@@ -1,0 +1,262 @@
+"""The records: how ranks vote and what is decided. A commit and its rank records are the manifest.
+
+Each class refuses, when it is made, whatever would make it a lie, also when it is made from
+bytes. Two states are two classes, so there is no third one by accident. The format note,
+``design/0001-store-format.md``, describes every field.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from ckptstore.integrity import whole_crc
+from ckptstore.manifest.layout import check_run, check_uid, parse_uid
+from ckptstore.types import Key, parse_key
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Crc: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+Sha256: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all that is written as a record: immutable, and strict about what it reads."""
+
+
+class StoreRecord(Record, frozen=True, kw_only=True, tag="STORE", tag_field="type"):
+    """``ckptstore.json``: written once, when the store is first written to."""
+
+    store_id: str
+    fan_out: Annotated[int, msgspec.Meta(ge=1, le=256)]
+    create_only: bool  # Proved by two conditional puts of one key, not taken from a data sheet.
+    created_unix_s: float
+    created_by: str
+
+
+class Incarnation(Record, frozen=True, kw_only=True, tag="INCARNATION", tag_field="type"):
+    """One start of the job on a run. ``parent_uid`` is what it went on from."""
+
+    run: str
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    nonce: str  # Whose claim this is: the answer to it may have been lost.
+    parent_uid: str | None
+    claimed_unix_s: float
+    facts: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        if self.parent_uid is not None:
+            check_uid(self.parent_uid)
+
+
+class Attempt(Record, frozen=True, kw_only=True, tag="BEGIN", tag_field="type"):
+    """One try at saving one step: ``begin.json``, and the head of its decision.
+
+    The participants are the ranks from 0 to ``world_size`` - 1.
+    """
+
+    uid: str
+    run: str
+    step: Count
+    world_size: Annotated[int, msgspec.Meta(ge=1)]
+    begun_unix_s: float
+    deadline_unix_s: float
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        if parse_uid(self.uid).step != self.step:
+            raise ValueError(f"attempt {self.uid} is not one at step {self.step}")
+
+
+class ShardEntry(Record, frozen=True, kw_only=True):
+    """One data object: its size, the checksum of each of its blocks and of the whole.
+
+    ``block_crcs`` holds 16 hexadecimal digits a block, one block after the other.
+    """
+
+    key: Key
+    size_bytes: Count
+    block_size_bytes: Annotated[int, msgspec.Meta(ge=1)]
+    part_size_bytes: Annotated[int, msgspec.Meta(ge=1)]
+    crc64nvme: Crc
+    block_crcs: str
+
+    def __post_init__(self) -> None:
+        parse_key(self.key)
+        blocks = -(-self.size_bytes // self.block_size_bytes)
+        if len(self.block_crcs) != 16 * blocks:
+            raise ValueError(f"{self.key} has {blocks} blocks and another number of checksums")
+        whole = whole_crc(unpack_crcs(self.block_crcs), self.block_size_bytes, self.size_bytes)
+        if pack_crcs([whole]) != self.crc64nvme:
+            raise ValueError(f"checksums of the blocks of {self.key} do not make up that of it all")
+
+
+class Span(Record, frozen=True, kw_only=True):
+    """Bytes ``[start, stop)`` of one of the rank's shards."""
+
+    shard: Count
+    start: Count
+    stop: Count
+
+    def __post_init__(self) -> None:
+        if self.stop < self.start:
+            raise ValueError(f"span ends before it starts: [{self.start}, {self.stop})")
+
+
+class TensorEntry(Span, frozen=True, kw_only=True):
+    """One chunk of one tensor, where it lies in the tensor and in the shard.
+
+    ``dtype`` is torch's name for it (``bfloat16``); ``shape`` is the whole tensor's, ``sizes``
+    the chunk's, and ``offsets`` where the chunk starts in the tensor, all in elements.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Count, ...]
+    offsets: tuple[Count, ...]
+    sizes: tuple[Count, ...]
+    requires_grad: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not len(self.shape) == len(self.offsets) == len(self.sizes):
+            raise ValueError(f"chunk of {self.name} has another rank than the tensor")
+        for whole, offset, size in zip(self.shape, self.offsets, self.sizes, strict=True):
+            if offset + size > whole:
+                raise ValueError(f"chunk of {self.name} reaches past the tensor")
+
+
+class ItemEntry(Span, frozen=True, kw_only=True):
+    """A non-tensor item of a state dict, serialized. It is read only after it was verified."""
+
+    name: str
+
+
+class FileEntry(Span, frozen=True, kw_only=True):
+    """A file of a pushed directory, by its path relative to that directory."""
+
+    path: str
+    executable: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_key(self.path)
+
+
+class Ready(Record, frozen=True, kw_only=True, tag="READY", tag_field="type"):
+    """A rank's yes: these shards are durable, and this is what is in them."""
+
+    uid: str
+    rank: Count
+    world_size: Annotated[int, msgspec.Meta(ge=1)]
+    shards: tuple[ShardEntry, ...] = ()
+    tensors: tuple[TensorEntry, ...] = ()
+    items: tuple[ItemEntry, ...] = ()
+    files: tuple[FileEntry, ...] = ()
+    paths: dict[str, tuple[str | int, ...]] | None = None  # DCP's flat keys, and where they lead.
+    versions: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        for shard in self.shards:
+            if self.uid not in shard.key.split("/"):
+                raise ValueError(f"key does not hold the uid {self.uid}: {shard.key}")
+        for entry in (*self.tensors, *self.items, *self.files):
+            if entry.shard >= len(self.shards):
+                raise ValueError(f"entry points at shard {entry.shard} of {len(self.shards)}")
+            if entry.stop > self.shards[entry.shard].size_bytes:
+                raise ValueError(f"entry reaches past {self.shards[entry.shard].key}")
+
+
+class Failed(Record, frozen=True, kw_only=True, tag="FAILED", tag_field="type"):
+    """A rank's no, and why."""
+
+    uid: str
+    rank: Count
+    world_size: Annotated[int, msgspec.Meta(ge=1)]
+    reason: str
+
+
+RankRecord: TypeAlias = Ready | Failed
+
+
+class RecordRef(Record, frozen=True, kw_only=True):
+    """Points at one rank record and at nothing but exactly these bytes of it."""
+
+    key: Key
+    sha256: Sha256
+    size_bytes: Count
+
+    def __post_init__(self) -> None:
+        parse_key(self.key)
+
+
+class Commit(Record, frozen=True, kw_only=True, tag="COMMIT", tag_field="type"):
+    """The attempt is a checkpoint, made of these rank records, in the order of ranks."""
+
+    attempt: Attempt
+    records: tuple[RecordRef, ...]
+    data_bytes: Count
+    objects: Count
+    decided_unix_s: float
+    decided_by: str
+
+    def __post_init__(self) -> None:
+        if len(self.records) != self.attempt.world_size:
+            raise ValueError(f"{len(self.records)} records for {self.attempt.world_size} ranks")
+
+
+class Abort(Record, frozen=True, kw_only=True, tag="ABORT", tag_field="type"):
+    """The attempt is nothing, and never will be."""
+
+    attempt: Attempt
+    reason: str
+    decided_unix_s: float
+    decided_by: str
+
+
+Decision: TypeAlias = Commit | Abort
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """A committed checkpoint, all of it: not a record, but what its records say together."""
+
+    commit: Commit
+    records: tuple[Ready, ...]
+
+    def __post_init__(self) -> None:
+        attempt = self.commit.attempt
+        if [record.rank for record in self.records] != list(range(attempt.world_size)):
+            raise ValueError("a committed checkpoint has one record per rank, in order")
+        for record in self.records:
+            if (record.uid, record.world_size) != (attempt.uid, attempt.world_size):
+                raise ValueError(f"record of rank {record.rank} belongs to another attempt")
+        keys = [shard.key for shard in self.shards]
+        if len(set(keys)) != len(keys):
+            raise ValueError("two shards share a key")
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.commit.attempt
+
+    @property
+    def shards(self) -> tuple[ShardEntry, ...]:
+        return tuple(shard for record in self.records for shard in record.shards)
+
+
+def pack_crcs(crcs: Sequence[int]) -> str:
+    """Return the checksums as ``ShardEntry`` keeps them, 16 hexadecimal digits each.
+
+    Hexadecimal, because JSON numbers above 2**53 are rounded by many readers.
+    """
+    return struct.pack(f">{len(crcs)}Q", *crcs).hex()
+
+
+def unpack_crcs(text: str) -> tuple[int, ...]:
+    """Undo ``pack_crcs``, or raise ``ValueError``."""
+    packed = bytes.fromhex(text)
+    if len(packed) % 8:
+        raise ValueError(f"checksums are cut short: {len(text)} digits")
+    return struct.unpack(f">{len(packed) // 8}Q", packed)
