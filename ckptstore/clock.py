@@ -55,6 +55,4 @@ class Deadline:
         except TimeoutError as error:
             if not scope.expired():
                 raise
-            raise DeadlineExceededError(
-                f"{doing}: not done within {self.budget_s:g} s"
-            ) from error
+            raise DeadlineExceededError(f"{doing}: not done within {self.budget_s:g} s") from error

@@ -50,8 +50,12 @@ def block_crcs(pieces: Sequence[memoryview], block_size_bytes: int) -> tuple[int
 
 def whole_crc(crcs: Sequence[int], block_size_bytes: int, size_bytes: int) -> int:
     """Return the checksum of ``size_bytes`` bytes from those of their blocks."""
+    if not crcs:
+        return 0
     sizes = [block_size_bytes] * (len(crcs) - 1)
-    return joined_crc64nvme(zip(crcs, [*sizes, size_bytes - sum(sizes)], strict=True)) if crcs else 0
+    return (
+        joined_crc64nvme(zip(crcs, [*sizes, size_bytes - sum(sizes)], strict=True)) if crcs else 0
+    )
 
 
 def sha256_hex(data: Buffer) -> str:

@@ -89,8 +89,10 @@ def parse_store(url: str | os.PathLike[str]) -> StoreLocation:
             f"{text!r} has one slash after the scheme; pathlib eats the other: pass a string"
         )
     if scheme not in SCHEMES:
-        raise UsageError(f"{text!r}: unknown scheme {scheme!r}; this release knows "
-                         f"{', '.join(SCHEMES)} and plain directories")
+        raise UsageError(
+            f"{text!r}: unknown scheme {scheme!r}; this release knows "
+            f"{', '.join(SCHEMES)} and plain directories"
+        )
     parts = urlsplit(text)
     if parts.query or parts.fragment:
         raise UsageError(f"{text!r}: a store's URL has no '?' or '#'")

@@ -105,9 +105,7 @@ def incarnations_prefix(run: str) -> str:
 def incarnation_key(run: str, number: int) -> Key:
     if not 1 <= number <= INCARNATION_MAX:
         raise ValueError(f"incarnation must be from 1 to {INCARNATION_MAX}: {number}")
-    return parse_key(
-        f"{incarnations_prefix(run)}{INCARNATION_MAX - number:06d}-i{number:06d}.json"
-    )
+    return parse_key(f"{incarnations_prefix(run)}{INCARNATION_MAX - number:06d}-i{number:06d}.json")
 
 
 def attempts_prefix(run: str) -> str:
