@@ -10,7 +10,29 @@ must survive pickling: one positional ``detail``, everything else keyword-only w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One place where an object is not what was written: block ``block`` at byte ``offset``.
+
+    ``expected`` and ``found`` are checksums in hexadecimal, or words where there is nothing
+    to take a checksum of (``"an object"``, ``"missing"``).
+    """
+
+    object: str
+    block: int
+    offset: int
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.object}: block {self.block} at byte {self.offset}: "
+            f"expected {self.expected}, found {self.found}"
+        )
 
 
 class CkptStoreError(Exception):
@@ -42,9 +64,13 @@ class FormatVersionError(CkptStoreError):
 
 
 class IntegrityError(CkptStoreError):
-    """Bytes we read are not the bytes that were promised."""
+    """Bytes we read are not the bytes that were promised; ``damage`` says where, if known."""
 
     exit_code = 4
+
+    def __init__(self, detail: str, *, damage: tuple[Damage, ...] = ()) -> None:
+        super().__init__(detail)
+        self.damage = damage
 
 
 class CheckpointNotFoundError(CkptStoreError):
@@ -104,6 +130,12 @@ class ObjectNotFoundError(StoreError, FileNotFoundError):
     exit_code = 5
 
 
+class TruncatedObjectError(StoreError):
+    """A range reaches past the end of the object: it is shorter than the caller knows it to be."""
+
+    exit_code = 4
+
+
 class ObjectExistsError(StoreError, FileExistsError):
     """A create-only write found an object already there."""
 
@@ -129,7 +161,15 @@ class TransientStoreError(StoreError):
     exit_code = 7
 
 
-class ThrottledError(TransientStoreError):
+class RefusedError(TransientStoreError):
+    """The store did nothing, for now: trying again is safe even for a write that must not repeat."""
+
+
+class DamagedError(RefusedError):
+    """Bytes arrived with another checksum than they were sent with; a try or two more may do."""
+
+
+class ThrottledError(RefusedError):
     """The store is refusing work because there is too much of it; slow down, then try again.
 
     ``retry_after_s`` is how long the store itself asked us to wait, if it said so.
