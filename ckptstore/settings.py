@@ -59,6 +59,7 @@ class CommitSettings:
     poll_s_first: float = 0.02
     poll_s_max: float = 1.0
     decision_s_reserve: float = 5.0
+    watch_s: float = 5.0  # How often a rank that uploads looks whether it is in vain.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ class SupportsGetInto(Protocol):
         The caller owns the memory and sizes it: ``target`` is as long as the range. Nothing
         is copied on the way that does not have to be. A short read is an error, and after an
         error ``target`` holds anything; calling again starts the range over. A range that
-        reaches past the end of the object is a ``StoreError`` that is not retryable.
+        reaches past the end of the object is a ``TruncatedObjectError``.
         """
 
 

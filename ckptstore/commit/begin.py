@@ -1,0 +1,95 @@
+"""What comes before the first byte: the job's incarnation, and the attempt itself."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Protocol
+
+from ckptstore.clock import Clock, Deadline
+from ckptstore.commit.catalog import latest_commit, newest_incarnation
+from ckptstore.commit.standing import put_standing
+from ckptstore.errors import ConflictError
+from ckptstore.manifest.codec import decode_incarnation, encode_record
+from ckptstore.manifest.layout import Uid, begin_key, check_step, incarnation_key
+from ckptstore.manifest.model import Attempt, Incarnation
+from ckptstore.store import SupportsGet, SupportsList, SupportsPut
+
+
+class BeginStore(SupportsGet, SupportsPut, SupportsList, Protocol):
+    """All that beginning needs."""
+
+
+async def claim_incarnation(
+    store: BeginStore,
+    *,
+    run: str,
+    parent_uid: str | None,
+    facts: Mapping[str, str],
+    clock: Clock,
+) -> Incarnation:
+    """Claim the run's next incarnation; once a start of the job, by its coordinator.
+
+    From here on, what an earlier start of the job still commits never becomes the latest.
+    ``parent_uid`` is the checkpoint this start went on from; if it is not known, the latest
+    one is taken for it.
+    """
+    if parent_uid is None:
+        latest = await latest_commit(store, run)
+        parent_uid = latest and latest.attempt.uid
+    number = await newest_incarnation(store, run)
+    while True:
+        number += 1
+        claim = Incarnation(
+            run=run,
+            number=number,
+            nonce=secrets.token_hex(16),
+            parent_uid=parent_uid,
+            claimed_unix_s=clock.unix_s(),
+            facts=dict(facts),
+        )
+        key = incarnation_key(run, number)
+        if decode_incarnation(await put_standing(store, key, encode_record(claim)), key) == claim:
+            return claim
+
+
+async def begin_attempt(
+    store: BeginStore,
+    *,
+    run: str,
+    step: int,
+    incarnation: int,
+    attempt_number: int,
+    world_size: int,
+    deadline: Deadline,
+    clock: Clock,
+    nonce: str | None = None,
+) -> Attempt:
+    """Put the attempt's ``begin`` record, before any data, and return the attempt.
+
+    For the coordinator. Whoever finds the attempt undecided after its deadline may abort it.
+    """
+    now_unix_s = clock.unix_s()
+    uid = Uid(incarnation, check_step(step), attempt_number, nonce or new_nonce())
+    attempt = Attempt(
+        uid=str(uid),
+        run=run,
+        step=step,
+        world_size=world_size,
+        begun_unix_s=now_unix_s,
+        deadline_unix_s=now_unix_s + max(deadline.left_s, 0.0),
+    )
+    data = encode_record(attempt)
+    if await put_standing(store, begin_key(run, attempt.uid), data) != data:
+        raise ConflictError(
+            f"run {run} step {step}: attempt {uid} was begun by another process; "
+            "start the save again"
+        )
+    return attempt
+
+
+def new_nonce() -> str:
+    """Return 8 hexadecimal digits with a letter among them, so that no step looks like it."""
+    while (nonce := secrets.token_hex(4)).isdigit():
+        pass
+    return nonce

@@ -1,0 +1,108 @@
+"""From a URL to a store ready for use: the only place that knows the order of the layers."""
+
+from __future__ import annotations
+
+import platform
+import random
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from ckptstore.backends.local import LocalStore
+from ckptstore.backends.memory import named_memory_store
+from ckptstore.clock import Clock
+from ckptstore.commit.standing import put_standing
+from ckptstore.errors import CheckpointNotFoundError, ObjectExistsError, ObjectNotFoundError
+from ckptstore.layers.limit import LimitLayer
+from ckptstore.layers.prefix import PrefixLayer
+from ckptstore.layers.retry import RetryLayer
+from ckptstore.layers.timeout import TimeoutLayer
+from ckptstore.location import StoreLocation
+from ckptstore.manifest.codec import decode_store, encode_record
+from ckptstore.manifest.layout import STORE_RECORD_KEY
+from ckptstore.manifest.model import StoreRecord
+from ckptstore.settings import Settings
+from ckptstore.store import ObjectStore
+from ckptstore.types import CreateOnly, parse_key
+
+
+@asynccontextmanager
+async def opened_store(location: StoreLocation, settings: Settings) -> AsyncIterator[ObjectStore]:
+    """Open the store with all its layers on the running loop, and close it on every path."""
+    store = layered(await _backend(location, settings), location.prefix, settings)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def layered(backend: ObjectStore, prefix: str, settings: Settings) -> ObjectStore:
+    """Put the layers around a backend, outermost last.
+
+    Retry stands outside the limit, so that a request that waits for its next try holds no
+    place; the time limit stands inside, so that each try has its own. Why, and what else was
+    considered: ``design/0002-layers.md``.
+    """
+    store = PrefixLayer(backend, prefix) if prefix else backend
+    store = TimeoutLayer(store, settings.request)
+    store = LimitLayer(store, settings.request.in_flight_max)
+    return RetryLayer(store, settings.retry, rng=random.Random())
+
+
+async def existing_record(store: ObjectStore, location: StoreLocation) -> StoreRecord:
+    """Return what the store says of itself, or raise because there is no store here."""
+    try:
+        return decode_store(await store.get(STORE_RECORD_KEY), STORE_RECORD_KEY)
+    except ObjectNotFoundError as error:
+        raise CheckpointNotFoundError(
+            f"{location} is not a ckptstore store: it has no {STORE_RECORD_KEY}; check the URL "
+            "(a store is what a run lies in: STORE/RUN), or save something there first"
+        ) from error
+
+
+async def prepared_record(store: ObjectStore, *, clock: Clock) -> StoreRecord:
+    """Return what the store says of itself; the first writer of a store finds it out.
+
+    Whether the store keeps put-if-absent is proved with two puts of one key, because some
+    S3-compatible servers answer 200 to both.
+    """
+    try:
+        return decode_store(await store.get(STORE_RECORD_KEY), STORE_RECORD_KEY)
+    except ObjectNotFoundError:
+        pass
+    create_only = store.capabilities.create_only and await _keeps_create_only(store)
+    record = StoreRecord(
+        store_id=secrets.token_hex(16),
+        fan_out=store.capabilities.fan_out,
+        create_only=create_only,
+        created_unix_s=clock.unix_s(),
+        created_by=f"ckptstore {version('ckptstore')} on {platform.node()}",
+    )
+    data = await put_standing(store, STORE_RECORD_KEY, encode_record(record))
+    return decode_store(data, STORE_RECORD_KEY)
+
+
+async def _keeps_create_only(store: ObjectStore) -> bool:
+    key = parse_key(f"probe/{secrets.token_hex(16)}")
+    try:
+        await put_standing(store, key, b"first")
+        try:
+            await store.put(key, b"second", mode=CreateOnly())
+        except ObjectExistsError:
+            return True
+        return False
+    finally:
+        await store.delete(key)
+
+
+async def _backend(location: StoreLocation, settings: Settings) -> ObjectStore:
+    match location.scheme:
+        case "s3":
+            from ckptstore.backends.s3.store import open_s3_store
+
+            return await open_s3_store(location.container, settings.request)
+        case "memory":
+            return named_memory_store(location.container)
+        case _:
+            return LocalStore(location.prefix)

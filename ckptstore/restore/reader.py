@@ -1,0 +1,142 @@
+"""Fill memory from shards, and return only if every byte of it was checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final
+
+from ckptstore.concurrency import task_group
+from ckptstore.errors import (
+    Damage,
+    IntegrityError,
+    ObjectNotFoundError,
+    TruncatedObjectError,
+)
+from ckptstore.integrity import block_crcs
+from ckptstore.manifest.model import ShardEntry, unpack_crcs
+from ckptstore.progress import Progress
+from ckptstore.restore.plan import DirectRead, Read, plan_reads
+from ckptstore.settings import TransferSettings
+from ckptstore.store import SupportsGetInto
+from ckptstore.types import ByteRange
+from ckptstore.budget import ByteBudget
+
+READS_IN_FLIGHT_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Bytes of a shard, from ``start``, and the writable memory that they are to fill."""
+
+    shard: ShardEntry
+    start: int
+    target: memoryview
+
+
+class CheckedReader:
+    """Reads whole blocks within a byte budget; a bad one is tried once more, then reported."""
+
+    def __init__(self, store: SupportsGetInto, settings: TransferSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._budget = ByteBudget(settings.in_flight_bytes_max)
+        self._places = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
+
+    async def read_wanted(
+        self, wanted: Sequence[Wanted], *, progress: Progress | None = None
+    ) -> int:
+        """Fill all targets and return how many bytes of shards were read and verified.
+
+        Raises ``IntegrityError``, with the damage, if any block is not what was written; the
+        targets then hold anything.
+        """
+        progress = progress or Progress()
+        before = progress.bytes_done
+        by_key: dict[str, list[Wanted]] = {}
+        for want in wanted:
+            if len(want.target):
+                by_key.setdefault(want.shard.key, []).append(want)
+        plans = [(wants, self._plan(wants)) for wants in by_key.values()]
+        progress.bytes_total += sum(r.byte_range.size_bytes for _, reads in plans for r in reads)
+        async with task_group() as group:
+            for wants, reads in plans:
+                for read in reads:
+                    await self._places.acquire()
+                    task = group.create_task(self._read(wants, read, progress))
+                    task.add_done_callback(lambda _: self._places.release())
+        return progress.bytes_done - before
+
+    async def check_blocks(
+        self, shard: ShardEntry, byte_range: ByteRange, target: memoryview
+    ) -> tuple[Damage, ...]:
+        """Read whole blocks into ``target`` and return what is wrong with them, if anything."""
+        damage = await self._read_once(shard, byte_range, target)
+        return damage and await self._read_once(shard, byte_range, target)
+
+    def hold(self, size_bytes: int) -> AbstractAsyncContextManager[None]:
+        return self._budget.hold(size_bytes)
+
+    def _plan(self, wants: Sequence[Wanted]) -> list[Read]:
+        shard = wants[0].shard
+        return plan_reads(
+            [ByteRange(want.start, want.start + len(want.target)) for want in wants],
+            size_bytes=shard.size_bytes,
+            block_size_bytes=shard.block_size_bytes,
+            read_size_bytes=self._settings.part_size_bytes,
+        )
+
+    async def _read(self, wants: Sequence[Wanted], read: Read, progress: Progress) -> None:
+        size_bytes = read.byte_range.size_bytes
+        async with self._budget.hold(size_bytes):
+            if isinstance(read, DirectRead):
+                target = wants[read.wanted].target[read.target : read.target + size_bytes]
+                await self._read_right(wants[0].shard, read.byte_range, target)
+            else:
+                scratch = memoryview(bytearray(size_bytes))
+                await self._read_right(wants[0].shard, read.byte_range, scratch)
+                for copy in read.copies:
+                    at = copy.source - read.byte_range.start
+                    target = wants[copy.wanted].target[copy.target : copy.target + copy.size]
+                    target[:] = scratch[at : at + copy.size]
+        progress.bytes_done += size_bytes
+
+    async def _read_right(
+        self, shard: ShardEntry, byte_range: ByteRange, target: memoryview
+    ) -> None:
+        damage = await self.check_blocks(shard, byte_range, target)
+        if damage:
+            raise IntegrityError(
+                f"{damage[0]}, twice; restore another checkpoint or repair this one", damage=damage
+            )
+
+    async def _read_once(
+        self, shard: ShardEntry, byte_range: ByteRange, target: memoryview
+    ) -> tuple[Damage, ...]:
+        first = byte_range.start // shard.block_size_bytes
+        try:
+            await self._store.get_into(shard.key, byte_range, target)
+        except ObjectNotFoundError:
+            return (Damage(shard.key, first, byte_range.start, "an object", "missing"),)
+        except TruncatedObjectError as error:
+            expected = f"{shard.size_bytes} bytes"
+            return (Damage(shard.key, first, byte_range.start, expected, error.detail),)
+        return _damage(shard, first, target)
+
+
+def _damage(shard: ShardEntry, first: int, target: memoryview) -> tuple[Damage, ...]:
+    found = block_crcs([target], shard.block_size_bytes)
+    digits = shard.block_crcs[16 * first : 16 * (first + len(found))]
+    return tuple(
+        Damage(
+            shard.key,
+            first + index,
+            (first + index) * shard.block_size_bytes,
+            f"{expected:016x}",
+            f"{crc:016x}",
+        )
+        for index, (expected, crc) in enumerate(zip(unpack_crcs(digits), found, strict=True))
+        if expected != crc
+    )

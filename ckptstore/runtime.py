@@ -1,0 +1,88 @@
+"""Asynchronous work for synchronous callers: one private event loop a process.
+
+Training code is synchronous and may itself run inside an event loop, so what it asks for runs
+on a loop and thread of our own. A forked child gets a new one; the parent's is never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from ckptstore.errors import DeadlineExceededError
+
+T = TypeVar("T")
+
+STOP_S_MAX: Final = 5.0
+CANCEL_S_MAX: Final = 5.0
+
+
+class _LoopThread:
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="ckptstore-loop", daemon=True)
+        self._thread.start()
+        atexit.register(self._stop)
+
+    def _serve(self) -> None:
+        self.loop.run_forever()
+        self.loop.close()
+
+    def _stop(self) -> None:
+        if os.getpid() == self.pid and self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(STOP_S_MAX)
+
+
+_lock = threading.Lock()
+_current: _LoopThread | None = None
+
+
+def run_sync(make: Callable[[], Coroutine[Any, Any, T]], *, timeout_s: float) -> T:
+    """Run the coroutine that ``make`` returns on the private loop, and return what it returns.
+
+    Raises what it raises. The coroutine is expected to keep its own, shorter deadline; if it
+    has not ended after ``timeout_s`` it is cancelled and ``DeadlineExceededError`` raised.
+    An interrupt here cancels it as well, and waits a little for it to clean up. Must not be
+    called from the private loop itself.
+    """
+    future = asyncio.run_coroutine_threadsafe(make(), _loop())
+    try:
+        return future.result(timeout_s)
+    except TimeoutError as error:
+        if future.done():
+            raise
+        future.cancel()
+        raise DeadlineExceededError(f"no answer within {timeout_s:g} s; gave up") from error
+    except (KeyboardInterrupt, SystemExit):
+        _cancel_and_wait(make.__qualname__, future)
+        raise
+
+
+def _cancel_and_wait(name: str, future: Any) -> None:  # noqa: ANN401
+    """Let an interrupted coroutine end; what it raises while doing so has no taker."""
+    ended = threading.Event()
+    future.add_done_callback(lambda _: ended.set())
+    future.cancel()
+    ended.wait(CANCEL_S_MAX)
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    global _current
+    with _lock:
+        if _current is None or _current.pid != os.getpid():
+            _current = _LoopThread()
+        return _current.loop
+
+
+def _forget_lock_after_fork() -> None:
+    global _lock, _current
+    _lock, _current = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget_lock_after_fork)
