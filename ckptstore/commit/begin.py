@@ -36,7 +36,7 @@ async def claim_incarnation(
     """
     if parent_uid is None:
         latest = await latest_commit(store, run)
-        parent_uid = latest and latest.attempt.uid
+        parent_uid = latest.attempt.uid if latest else None
     number = await newest_incarnation(store, run)
     while True:
         number += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptstore.clock import Clock
-from ckptstore.commit.committer import Committer, CommitStore
+from ckptstore.commit.committer import CommitStore, Committer
 from ckptstore.commit.tally import anybody_failed, tally
 from ckptstore.errors import UnsupportedVerbError
 from ckptstore.manifest.model import Attempt, Commit, Decision

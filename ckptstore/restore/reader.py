@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final
 
+from ckptstore.budget import ByteBudget
 from ckptstore.concurrency import task_group
 from ckptstore.errors import (
     Damage,
@@ -22,7 +23,6 @@ from ckptstore.restore.plan import DirectRead, Read, plan_reads
 from ckptstore.settings import TransferSettings
 from ckptstore.store import SupportsGetInto
 from ckptstore.types import ByteRange
-from ckptstore.budget import ByteBudget
 
 READS_IN_FLIGHT_MAX: Final = 64
 
@@ -79,10 +79,18 @@ class CheckedReader:
     def hold(self, size_bytes: int) -> AbstractAsyncContextManager[None]:
         return self._budget.hold(size_bytes)
 
+    def whole(self, shard: ShardEntry) -> list[ByteRange]:
+        """Return the ranges to read all of a shard in."""
+        ranges = [ByteRange(0, shard.size_bytes)] if shard.size_bytes else []
+        return [read.byte_range for read in self._plan_ranges(shard, ranges)]
+
     def _plan(self, wants: Sequence[Wanted]) -> list[Read]:
-        shard = wants[0].shard
+        ranges = [ByteRange(want.start, want.start + len(want.target)) for want in wants]
+        return self._plan_ranges(wants[0].shard, ranges)
+
+    def _plan_ranges(self, shard: ShardEntry, ranges: Sequence[ByteRange]) -> list[Read]:
         return plan_reads(
-            [ByteRange(want.start, want.start + len(want.target)) for want in wants],
+            ranges,
             size_bytes=shard.size_bytes,
             block_size_bytes=shard.block_size_bytes,
             read_size_bytes=self._settings.part_size_bytes,

@@ -13,7 +13,6 @@ from ckptstore.progress import Progress
 from ckptstore.restore.reader import CheckedReader
 from ckptstore.settings import TransferSettings
 from ckptstore.store import SupportsGetInto, SupportsHead
-from ckptstore.upload.plan import plan_parts
 
 
 class VerifyStore(SupportsHead, SupportsGetInto, Protocol):
@@ -49,7 +48,7 @@ async def verify_shards(
     reader = CheckedReader(store, settings)
 
     async def verify(shard: ShardEntry) -> tuple[Damage, ...]:
-        return await _verify_shard(store, reader, shard, settings, progress)
+        return await _verify_shard(store, reader, shard, progress)
 
     found = await map_concurrently(verify, shards, in_flight_max=8)
     return VerifyReport(
@@ -87,19 +86,17 @@ async def _verify_shard(
     store: VerifyStore,
     reader: CheckedReader,
     shard: ShardEntry,
-    settings: TransferSettings,
     progress: Progress,
 ) -> tuple[Damage, ...]:
     damage = await _wrong_size(store, shard)
     if damage:
         return damage
-    step = max(settings.part_size_bytes // shard.block_size_bytes, 1) * shard.block_size_bytes
     found: list[Damage] = []
-    for part in plan_parts(shard.size_bytes, step):
-        async with reader.hold(part.byte_range.size_bytes):
-            target = memoryview(bytearray(part.byte_range.size_bytes))
-            found += await reader.check_blocks(shard, part.byte_range, target)
-        progress.bytes_done += part.byte_range.size_bytes
+    for byte_range in reader.whole(shard):
+        async with reader.hold(byte_range.size_bytes):
+            target = memoryview(bytearray(byte_range.size_bytes))
+            found += await reader.check_blocks(shard, byte_range, target)
+        progress.bytes_done += byte_range.size_bytes
     progress.objects_done += 1
     return tuple(found)
 

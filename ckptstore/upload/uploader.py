@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from ckptstore.budget import ByteBudget
 from ckptstore.concurrency import task_group
 from ckptstore.errors import CkptStoreError, WriteOutcomeUnknownError
 from ckptstore.integrity import block_crcs, whole_crc
@@ -22,7 +23,6 @@ from ckptstore.store import (
     SupportsPut,
 )
 from ckptstore.types import Buffer, ByteRange, Key, Part, UploadId, views
-from ckptstore.budget import ByteBudget
 from ckptstore.upload.plan import plan_part_size, plan_parts
 
 logger = logging.getLogger(__name__)
