@@ -91,7 +91,7 @@ class FaultLayer(AroundLayer):
             case Silence(landed):
                 if landed:
                     await send()
-                await _never()
+                return await _never()
             case Damage():
                 return await send()
             case _:

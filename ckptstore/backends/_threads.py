@@ -1,0 +1,62 @@
+"""Blocking work for a store: threads of its own, bounded in number and in how long they linger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from ckptstore.backends._files import Stop
+
+T = TypeVar("T")
+
+LINGER_S_MAX: Final = 1.0
+
+
+class Threads:
+    """A pool whose callers may be cancelled although threads cannot be."""
+
+    def __init__(self, threads_max: int) -> None:
+        self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="ckptstore-store")
+        self._running: set[asyncio.Future[Any]] = set()
+
+    async def run(
+        self, work: Callable[[Stop], T], *, abandoned: Callable[[], None] = lambda: None
+    ) -> T:
+        """Run ``work`` in a thread and return what it returns.
+
+        A cancelled call tells the thread to stop and waits for it, at most ``LINGER_S_MAX``,
+        because until then the thread uses the caller's memory. If it does not stop in time,
+        ``abandoned`` is called.
+        """
+        stop = Stop()
+        future = asyncio.wrap_future(self._pool.submit(work, stop))
+        self._running.add(future)
+        future.add_done_callback(self._ended)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            stop.set()
+            await self._linger(future, abandoned)
+            raise
+
+    async def _linger(self, future: asyncio.Future[T], abandoned: Callable[[], None]) -> None:
+        try:
+            await asyncio.wait({future}, timeout=LINGER_S_MAX)
+        finally:  # Cancelled once more, perhaps.
+            if not future.done():
+                future.cancel()  # It may not even have begun.
+                abandoned()
+
+    def _ended(self, future: asyncio.Future[T]) -> None:
+        self._running.discard(future)
+        if not future.cancelled():
+            future.exception()  # Somebody looked at it, even if its caller is gone.
+
+    async def aclose(self) -> None:
+        """End the threads; one that a hung disk holds is left behind."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=LINGER_S_MAX)
+        self._pool.shutdown(wait=not self._running)
