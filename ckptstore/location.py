@@ -102,7 +102,7 @@ def parse_store(url: str | os.PathLike[str]) -> StoreLocation:
         return StoreLocation("file", "", os.path.abspath(unquote(parts.path)))
     if not parts.netloc:
         raise UsageError(f"{text!r} names no bucket; write {scheme}://bucket/prefix")
-    prefix = parts.path.strip("/")
+    prefix = parts.path.removeprefix("/").rstrip("/")
     if any(segment in ("", ".", "..") for segment in prefix.split("/") if prefix):
         raise UsageError(f"{text!r}: the prefix has an empty or dotted segment")
     return StoreLocation(scheme, parts.netloc, prefix)

@@ -59,11 +59,9 @@ def plan_reads(
         last = byte_range.stop // block_size_bytes * block_size_bytes
         if byte_range.stop == size_bytes:
             last = size_bytes
-        if first >= last:  # No whole block inside.
-            copies += _copies(index, byte_range, byte_range.start, byte_range.stop)
-            continue
-        copies += _copies(index, byte_range, byte_range.start, first)
-        copies += _copies(index, byte_range, last, byte_range.stop)
+        head = min(first, byte_range.stop)
+        copies += _copies(index, byte_range, byte_range.start, head)
+        copies += _copies(index, byte_range, max(last, head), byte_range.stop)
         reads += [
             DirectRead(ByteRange(start, min(start + step, last)), index, start - byte_range.start)
             for start in range(first, last, step)
