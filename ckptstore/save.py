@@ -114,6 +114,7 @@ class _RankSave:
         self.fan_out = record.fan_out
         self.settings = settings
         self.clock = clock
+        self.reached = "nothing"
         self.committer = Committer(
             store,
             attempt,
@@ -144,10 +145,10 @@ class _RankSave:
             async with self.votes_until.enforce(f"{self}: upload"):
                 return await self._write(uploader, sources, contents), None
         except asyncio.CancelledError:
-            await self._give_up(f"interrupted after {uploader}")
+            await self._give_up(f"interrupted after {self.reached}")
             raise
         except Exception as error:  # Even a bug is a vote: the others are waiting to hear it.
-            return self._failed(f"{type(error).__name__}: {error} (after {uploader})"), error
+            return self._failed(f"{type(error).__name__}: {error} (after {self.reached})"), error
 
     async def settle(self, vote: RankRecord) -> Decision:
         """Take this rank's part in the decision, and return it."""
@@ -188,6 +189,7 @@ class _RankSave:
                 )
             shards = uploading.result()
         finally:
+            self.reached = str(uploader)  # Before the clean-up empties the queue.
             await _ended(uploading, watching)
         return Ready(
             uid=self.attempt.uid,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ckptstore.errors import StoreError, WriteOutcomeUnknownError
+from ckptstore.errors import StoreError, TruncatedObjectError, WriteOutcomeUnknownError
 from ckptstore.types import ByteRange, Key, Part, UploadId
 
 
@@ -26,9 +26,9 @@ def check_pieces(part: Part, pieces: Sequence[memoryview]) -> None:
         )
 
 
-def past_the_end(key: Key, byte_range: ByteRange, size_bytes: int | None) -> StoreError:
+def past_the_end(key: Key, byte_range: ByteRange, size_bytes: int | None) -> TruncatedObjectError:
     size = "shorter" if size_bytes is None else f"{size_bytes} bytes"
-    return StoreError(
+    return TruncatedObjectError(
         f"bytes {byte_range.start} to {byte_range.stop} were asked for, the object is {size}",
         verb="get_into",
         key=key,
