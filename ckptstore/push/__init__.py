@@ -1,0 +1,1 @@
+"""From a directory of any files to a committed checkpoint."""
