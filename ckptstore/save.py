@@ -81,6 +81,10 @@ async def save_checkpoint(
         async with deadline.enforce(f"{save}: waiting for the decision"):
             await save.committer.vote(vote)
             decision = await save.settle(vote)
+    except asyncio.CancelledError:
+        if rank == COORDINATOR_RANK:  # Nobody else would decide before the deadline.
+            await save.give_up("interrupted while it waited for the others", voted=True)
+        raise
     except CkptStoreError as error:
         raise CheckpointInDoubtError(
             f"{save}: the store did not say what was decided: {error}; own vote: "
@@ -145,7 +149,7 @@ class _RankSave:
             async with self.votes_until.enforce(f"{self}: upload"):
                 return await self._write(uploader, sources, contents), None
         except asyncio.CancelledError:
-            await self._give_up(f"interrupted after {self.reached}")
+            await self.give_up(f"interrupted after {self.reached}", voted=False)
             raise
         except Exception as error:  # Even a bug is a vote: the others are waiting to hear it.
             return self._failed(f"{type(error).__name__}: {error} (after {self.reached})"), error
@@ -239,14 +243,17 @@ class _RankSave:
             reason=reason,
         )
 
-    async def _give_up(self, reason: str) -> None:
-        """Tell the others, in the little time that an interrupt leaves."""
+    async def give_up(self, reason: str, *, voted: bool) -> None:
+        """Tell the others, in the little time that an interrupt leaves. A vote stays as it is."""
         vote = self._failed(reason)
 
         async def tell() -> None:
             async with asyncio.timeout(GIVE_UP_S_MAX):
-                await self.committer.vote(vote)
-                await self.settle(vote)
+                if voted:
+                    await self.committer.decide(self.committer.abort(f"rank {self.rank}: {reason}"))
+                else:
+                    await self.committer.vote(vote)
+                    await self.settle(vote)
 
         try:
             await asyncio.shield(asyncio.ensure_future(tell()))
