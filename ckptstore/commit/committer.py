@@ -85,7 +85,7 @@ class Committer:
     async def collect_votes(self, until: Deadline) -> tuple[Vote, ...]:
         """Return what there is, once everybody voted, or anybody failed, or time is up."""
         votes: dict[Key, Vote] = {}
-        pauses = self._pauses_s()
+        pauses = pauses_s(self._settings)
         while True:
             votes |= await self.read_votes(known=votes)
             everybody = len(votes) >= self._attempt.world_size
@@ -119,7 +119,7 @@ class Committer:
 
     async def await_decision(self, until: Deadline) -> Decision | None:
         """Return the decision once there is one, or ``None`` when time is up."""
-        pauses = self._pauses_s()
+        pauses = pauses_s(self._settings)
         while True:
             standing = await self.standing_decision()
             if standing is not None or until.passed:
@@ -160,12 +160,13 @@ class Committer:
             reason=str(error),
         )
 
-    def _pauses_s(self) -> Iterator[float]:
-        """Yield ever longer, jittered pauses: ten thousand ranks must not ask in step."""
-        pause_s = self._settings.poll_s_first
-        while True:
-            yield pause_s * random.uniform(0.5, 1.0)
-            pause_s = min(1.5 * pause_s, self._settings.poll_s_max)
+
+def pauses_s(settings: CommitSettings) -> Iterator[float]:
+    """Yield ever longer, jittered pauses: ten thousand ranks must not ask in step."""
+    pause_s = settings.poll_s_first
+    while True:
+        yield pause_s * random.uniform(0.5, 1.0)
+        pause_s = min(1.5 * pause_s, settings.poll_s_max)
 
 
 def _checked(decision: Decision, attempt: Attempt, key: Key) -> Decision:
