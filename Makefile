@@ -1,0 +1,61 @@
+# Two commands set everything up by themselves: `make demo` and `make test`.
+# They need Python 3.11 (or newer) and make; PYTHON=... names another interpreter.
+
+PYTHON ?= python3.11
+VENV := .venv
+READY := $(VENV)/.ready
+RUN := $(VENV)/bin
+
+.PHONY: setup demo test check bench bench-smoke servers-up servers-down fmt
+.PHONY: lint types layers unit conformance faults distributed integration clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(RUN)/python -m ckptstore.demo $(ARGS)
+
+# Everything. Starts the servers that it needs, and stops them.
+test: check integration
+
+# Everything that needs no server and no network.
+check: lint types layers unit conformance faults distributed
+
+lint: $(READY)
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+
+types: $(READY)
+	$(RUN)/mypy
+
+layers: $(READY)
+	$(RUN)/lint-imports
+
+unit: $(READY)
+	$(RUN)/pytest -q tests/unit tests/model tests/cli tests/test_tidy.py
+
+conformance faults: $(READY)
+	$(RUN)/pytest -q tests/$@
+
+distributed: $(READY)
+	$(RUN)/pytest -q tests/distributed tests/torch
+
+integration: $(READY)
+	$(RUN)/pytest -q tests/integration
+
+servers-up: $(READY)
+	localstack/up.sh
+
+servers-down: $(READY)
+	localstack/down.sh
+
+fmt: $(READY)
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .venv-* .servers .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
