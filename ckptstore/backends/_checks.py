@@ -8,6 +8,10 @@ from ckptstore.errors import StoreError, TruncatedObjectError, WriteOutcomeUnkno
 from ckptstore.types import ByteRange, Key, Part, UploadId
 
 
+class UploadGoneError(StoreError):
+    """The multipart upload was completed or aborted, or never was; start the object over."""
+
+
 def check_target(byte_range: ByteRange, target: memoryview) -> None:
     """Refuse memory that is not as long as the range: a bug of the caller, not of the store."""
     if target.nbytes != byte_range.size_bytes or target.readonly:
@@ -43,7 +47,7 @@ def no_such_upload(verb: str, key: Key, upload_id: UploadId) -> StoreError:
             verb=verb,
             key=key,
         )
-    return StoreError(f"upload {upload_id} is gone: start the object over", verb=verb, key=key)
+    return UploadGoneError(f"upload {upload_id} is gone: start the object over", verb=verb, key=key)
 
 
 def refused_completion(key: Key, what: str) -> StoreError:

@@ -1,0 +1,127 @@
+"""Bulk bytes: from the caller's memory to S3 and back, without a copy that could be spared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ckptstore.backends._checks import check_pieces, check_target, past_the_end
+from ckptstore.backends.s3.body import BufferBody
+from ckptstore.backends.s3.caller import Caller
+from ckptstore.backends.s3.checksum import to_header
+from ckptstore.backends.s3.errors import Call
+from ckptstore.backends.s3.etags import part_etag, version_of
+from ckptstore.backends.s3.watch import Watch
+from ckptstore.errors import StoreError, TransientStoreError
+from ckptstore.integrity import crc64nvme as crc64nvme_of
+from ckptstore.store import OVERWRITE
+from ckptstore.types import (
+    Buffer,
+    ByteRange,
+    CreateOnly,
+    Key,
+    Part,
+    PutMode,
+    UploadId,
+    Version,
+    views,
+)
+
+_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+
+
+class BulkVerbs:
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def put(self, key: Key, data: Buffer, *, mode: PutMode = OVERWRITE) -> Version:
+        condition = {"IfNoneMatch": "*"} if isinstance(mode, CreateOnly) else {}
+        checksum = to_header(crc64nvme_of(data))
+        call = self._caller.call("put", key)
+        parameters = {"ChecksumCRC64NVME": checksum, **condition}
+        return version_of(await self._upload("put_object", call, views([data]), **parameters))
+
+    async def put_part(
+        self,
+        key: Key,
+        upload_id: UploadId,
+        part: Part,
+        pieces: Sequence[Buffer],
+        *,
+        crc64nvme: int,
+    ) -> str:
+        sent = views(pieces)
+        check_pieces(part, sent)
+        call = self._caller.call("put_part", key, upload_id=upload_id)
+        answer = await self._upload(
+            "upload_part",
+            call,
+            sent,
+            PartNumber=part.index + 1,
+            ChecksumCRC64NVME=to_header(crc64nvme),
+        )
+        return part_etag(answer, crc64nvme)
+
+    async def _upload(
+        self, operation: str, call: Call, pieces: Sequence[memoryview], **parameters: str | int
+    ) -> Any:  # noqa: ANN401
+        async with self._caller.watched(call) as watch:
+            watch.connecting()
+            if not pieces:
+                return await self._caller.send(operation, call, Body=b"", **parameters)
+            body = BufferBody(pieces, watch.sent)
+            try:
+                return await self._caller.send(operation, call, Body=body, **parameters)
+            except BaseException:
+                body.abort()  # The connection may still hold on to the caller's memory.
+                raise
+
+    async def get_into(self, key: Key, byte_range: ByteRange, target: memoryview) -> None:
+        check_target(byte_range, target)
+        call = self._caller.call("get_into", key, byte_range=byte_range)
+        wanted = f"bytes={byte_range.start}-{byte_range.stop - 1}"
+        async with self._caller.watched(call) as watch:
+            watch.asked()
+            answer = await self._caller.send("get_object", call, Range=wanted)
+            async with answer["Body"] as body:
+                _check_range(key, byte_range, answer)
+                await _fill(call, target.cast("B"), body.raw_stream, watch)
+
+
+async def _fill(call: Call, target: memoryview, raw: Any, watch: Watch) -> None:  # noqa: ANN401
+    """Read exactly ``len(target)`` bytes; the SDK would not notice a body that ends early."""
+    filled = 0
+    async for chunk in raw.content.iter_any():
+        stop = filled + len(chunk)
+        if stop > len(target):
+            break
+        target[filled:stop] = chunk
+        filled = stop
+        watch.received(filled, len(target))
+    else:
+        if filled == len(target):
+            return
+    raise TransientStoreError(
+        f"{filled} of {len(target)} bytes arrived, or more than those", verb=call.verb, key=call.key
+    )
+
+
+def _check_range(key: Key, byte_range: ByteRange, answer: Mapping[str, Any]) -> None:
+    """Refuse an answer that is not for exactly the bytes that were asked for."""
+    text = answer.get("ContentRange")
+    if text is None:  # The store sent the whole object; that may be what was wanted.
+        size_bytes = int(answer["ContentLength"])
+        if (byte_range.start, byte_range.stop) == (0, size_bytes):
+            return
+        if byte_range.stop > size_bytes:
+            raise past_the_end(key, byte_range, size_bytes)
+        raise StoreError("the store ignores ranges", verb="get_into", key=key)
+    match = _CONTENT_RANGE.fullmatch(text)
+    if match is None:
+        raise TransientStoreError(f"not a range: {text!r}", verb="get_into", key=key)
+    start, last, total = match.groups()
+    if total != "*" and byte_range.stop > int(total):
+        raise past_the_end(key, byte_range, int(total))
+    if (int(start), int(last) + 1) != (byte_range.start, byte_range.stop):
+        raise TransientStoreError(f"other bytes came: {text!r}", verb="get_into", key=key)

@@ -1,0 +1,96 @@
+"""Everything but bulk bytes: records, listings, and the frame of an upload."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+from ckptstore.backends._checks import UploadGoneError
+from ckptstore.backends.s3.caller import Caller
+from ckptstore.backends.s3.checksum import from_header, to_header
+from ckptstore.backends.s3.etags import completed_part, version_of
+from ckptstore.errors import ObjectNotFoundError, StoreError, TransientStoreError
+from ckptstore.types import Key, ObjectInfo, UploadId, Version
+
+
+class ControlVerbs:
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def head(self, key: Key) -> ObjectInfo:
+        call = self._caller.call("head", key)
+        answer = await self._caller.ask("head_object", call, ChecksumMode="ENABLED")
+        crc = from_header(answer.get("ChecksumCRC64NVME"))
+        return ObjectInfo(key, int(answer["ContentLength"]), version_of(answer), crc)
+
+    async def get(self, key: Key) -> bytes:
+        call = self._caller.call("get", key)
+        async with self._caller.watched(call) as watch:
+            watch.asked()
+            answer = await self._caller.send("get_object", call)
+            total_bytes = int(answer["ContentLength"])
+            received = bytearray()
+            async with answer["Body"] as body:
+                async for chunk in body.raw_stream.content.iter_any():
+                    received += chunk
+                    watch.received(len(received), total_bytes)
+        if len(received) != total_bytes:
+            raise TransientStoreError(
+                f"{len(received)} of {total_bytes} bytes arrived", verb="get", key=key
+            )
+        return bytes(received)
+
+    async def multipart_create(self, key: Key) -> UploadId:
+        answer = await self._caller.ask(
+            "create_multipart_upload",
+            self._caller.call("multipart_create", key),
+            ChecksumAlgorithm="CRC64NVME",
+            ChecksumType="FULL_OBJECT",
+        )
+        return UploadId(answer["UploadId"])
+
+    async def multipart_complete(
+        self,
+        key: Key,
+        upload_id: UploadId,
+        part_etags: Sequence[str],
+        *,
+        size_bytes: int,
+        crc64nvme: int,
+    ) -> Version:
+        parts = [completed_part(key, index, etag) for index, etag in enumerate(part_etags)]
+        answer = await self._caller.ask(
+            "complete_multipart_upload",
+            self._caller.call("multipart_complete", key, upload_id=upload_id),
+            MultipartUpload={"Parts": parts},
+            MpuObjectSize=size_bytes,
+            ChecksumCRC64NVME=to_header(crc64nvme),
+            ChecksumType="FULL_OBJECT",
+        )
+        return version_of(answer)
+
+    async def multipart_abort(self, key: Key, upload_id: UploadId) -> None:
+        call = self._caller.call("multipart_abort", key, upload_id=upload_id)
+        with suppress(
+            UploadGoneError, ObjectNotFoundError
+        ):  # The latter from servers without codes.
+            await self._caller.ask("abort_multipart_upload", call)
+
+    async def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        token: dict[str, str] = {}
+        while True:
+            call = self._caller.call("list_objects", prefix)
+            page = await self._caller.ask("list_objects_v2", call, Prefix=prefix, **token)
+            for entry in page.get("Contents", ()):
+                if not entry["Key"].endswith("/"):  # What consoles leave to show a directory.
+                    yield ObjectInfo(Key(entry["Key"]), int(entry["Size"]), version_of(entry))
+            if not page.get("IsTruncated"):
+                return
+            if not page.get("NextContinuationToken"):
+                raise StoreError(
+                    "the listing goes on, but not how", verb="list_objects", key=prefix
+                )
+            token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    async def delete(self, key: Key) -> None:
+        await self._caller.ask("delete_object", self._caller.call("delete", key))
