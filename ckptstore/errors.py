@@ -73,6 +73,12 @@ class IntegrityError(CkptStoreError):
         self.damage = damage
 
 
+class UntrustedCodeError(CkptStoreError):
+    """A stored object names code that nobody declared safe; nothing of it was run."""
+
+    exit_code = 6
+
+
 class CheckpointNotFoundError(CkptStoreError):
     """There is no committed checkpoint under that name."""
 
