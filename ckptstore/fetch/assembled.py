@@ -11,7 +11,7 @@ from typing import Final
 
 from ckptstore.errors import IntegrityError, UsageError
 from ckptstore.fetch.plan import Extent, FetchPlan, OutputFile, Placement
-from ckptstore.fetch.safetensors import Slot, file_head
+from ckptstore.fetch.safetensors import Slot, chunk_slot, file_head
 from ckptstore.fetch.selection import Selection
 from ckptstore.manifest.model import Ready, ShardEntry, TensorEntry
 
@@ -54,11 +54,13 @@ class WholeTensor:
 
 
 def plan_assembled(records: Sequence[Ready], selection: Selection) -> FetchPlan:
-    """Plan one ``model.safetensors`` with all wanted tensors in full, sorted by name.
+    """Plan one ``model.safetensors`` with all wanted tensors in full.
 
+    Wide types come first, so that every tensor is aligned to its items, as readers expect.
     Items that are not tensors cannot be in it; they are ``left_out``.
     """
     tensors = whole_tensors(records, selection)
+    tensors.sort(key=lambda tensor: -tensor.slot.item_bytes)
     if not tensors:
         raise UsageError("there are no tensors among what is to be restored; use --format native")
     slots = [tensor.slot for tensor in tensors]
@@ -95,7 +97,7 @@ def whole_tensors(records: Sequence[Ready], selection: Selection) -> list[WholeT
 
 def _whole(name: str, chunks: Sequence[Chunk]) -> WholeTensor:
     first = chunks[0].entry
-    slot = Slot(name, first.dtype, first.shape)
+    item_bytes = 0  # Of an empty tensor of a type we do not know.
     for chunk in chunks:
         entry = chunk.entry
         if (entry.dtype, entry.shape) != (first.dtype, first.shape):
@@ -103,12 +105,8 @@ def _whole(name: str, chunks: Sequence[Chunk]) -> WholeTensor:
                 f"{name} is {first.dtype} {list(first.shape)} in one chunk and {entry.dtype} "
                 f"{list(entry.shape)} in another"
             )
-        due_bytes = math.prod(entry.sizes) * slot.item_bytes
-        if entry.stop - entry.start != due_bytes:
-            raise IntegrityError(
-                f"{chunk.shard.key}: a chunk of {name} takes {entry.stop - entry.start} bytes, "
-                f"and its type and size {due_bytes}"
-            )
+        item_bytes = max(item_bytes, chunk_slot(entry).item_bytes)
+    slot = Slot(name=name, dtype=first.dtype, item_bytes=item_bytes, shape=first.shape)
     filled = [chunk for chunk in chunks if math.prod(chunk.entry.sizes)]
     _check_partition(name, first.shape, [chunk.entry for chunk in filled])
     return WholeTensor(slot, tuple(filled))

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ckptstore.errors import IntegrityError
 from ckptstore.fetch.plan import Extent, FetchPlan, OutputFile, Placement
-from ckptstore.fetch.safetensors import Slot, file_head
+from ckptstore.fetch.safetensors import chunk_slot, file_head
 from ckptstore.fetch.selection import Selection
+from ckptstore.manifest.dtypes import SAFETENSORS
 from ckptstore.manifest.model import Attempt, ItemEntry, Ready, ShardEntry, Span, TensorEntry
 
 MANIFEST_NAME: Final = "ckptstore-manifest.json"
@@ -80,16 +80,11 @@ def _add_tensors(draft: _Draft, record: Ready, wanted: list[TensorEntry]) -> lis
     moved: list[TensorEntry] = []
     for index, chunks in _by_shard(wanted):
         path, shard = _name(record, index), record.shards[index]
-        slots = [Slot(chunk.name, chunk.dtype, chunk.sizes) for chunk in chunks]
+        slots = [chunk_slot(chunk) for chunk in chunks]
         head, starts = file_head(slots, _sharding(chunks))
         end = len(head)
         for chunk, slot, start in zip(chunks, slots, starts, strict=True):
             end = start + slot.size_bytes
-            if chunk.stop - chunk.start != slot.size_bytes:
-                raise IntegrityError(
-                    f"{shard.key}: {chunk.name} takes {chunk.stop - chunk.start} bytes, and its "
-                    f"type and size {slot.size_bytes}"
-                )
             draft.add_span(path, start, shard, chunk.start, chunk.stop)
             moved.append(msgspec.structs.replace(chunk, start=start, stop=end))
         draft.files.append(OutputFile(path=path, size_bytes=end, head=head))
@@ -122,7 +117,12 @@ def _name(record: Ready, index: int) -> str:
 
 def _sharding(chunks: Sequence[TensorEntry]) -> dict[str, str]:
     """Return the metadata by which torch finds out that the tensors in a file are chunks."""
-    offsets = {chunk.name: {"saved_offsets": list(chunk.offsets)} for chunk in chunks}
+    offsets = {
+        chunk.name: {
+            "saved_offsets": [*chunk.offsets, *([] if chunk.dtype in SAFETENSORS else [0])]
+        }
+        for chunk in chunks
+    }
     return {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(offsets)}
 
 

@@ -9,66 +9,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ckptstore.errors import IntegrityError, UsageError
+from ckptstore.errors import IntegrityError
+from ckptstore.manifest.dtypes import SAFETENSORS
+from ckptstore.manifest.model import TensorEntry
 
-ALIGNMENT: Final = 8
+ALIGNMENT_BYTES: Final = 8
 RESERVED_NAME: Final = "__metadata__"
 
 
-@dataclass(frozen=True, slots=True)
-class Dtype:
-    """What safetensors calls a type of numbers, and how many bytes one takes."""
-
-    name: str
-    item_bytes: int
-
-
-DTYPES: Final = {  # By torch's names, as the records have them.
-    "bool": Dtype("BOOL", 1),
-    "uint8": Dtype("U8", 1),
-    "int8": Dtype("I8", 1),
-    "float8_e4m3fn": Dtype("F8_E4M3", 1),
-    "float8_e4m3fnuz": Dtype("F8_E4M3FNUZ", 1),
-    "float8_e5m2": Dtype("F8_E5M2", 1),
-    "float8_e5m2fnuz": Dtype("F8_E5M2FNUZ", 1),
-    "uint16": Dtype("U16", 2),
-    "int16": Dtype("I16", 2),
-    "float16": Dtype("F16", 2),
-    "bfloat16": Dtype("BF16", 2),
-    "uint32": Dtype("U32", 4),
-    "int32": Dtype("I32", 4),
-    "float32": Dtype("F32", 4),
-    "uint64": Dtype("U64", 8),
-    "int64": Dtype("I64", 8),
-    "float64": Dtype("F64", 8),
-    "complex64": Dtype("C64", 8),
-}
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A tensor to be stored: all of one, or a chunk that stands for one."""
+    """A tensor to be stored: all of one, or a chunk that stands for one.
+
+    A type that the format has no name for is stored as raw bytes, with one axis more, so that
+    no reader can take them for numbers of another type.
+    """
 
     name: str
     dtype: str
+    item_bytes: int
     shape: tuple[int, ...]
-
-    @property
-    def item_bytes(self) -> int:
-        return dtype_of(self.name, self.dtype).item_bytes
 
     @property
     def size_bytes(self) -> int:
         return math.prod(self.shape) * self.item_bytes
 
+    def entry(self, start: int) -> dict[str, object]:
+        dtype = SAFETENSORS.get(self.dtype)
+        return {
+            "dtype": dtype.name if dtype else "U8",
+            "shape": self.shape if dtype else (*self.shape, self.item_bytes),
+            "data_offsets": (start, start + self.size_bytes),
+        }
 
-def dtype_of(tensor: str, dtype: str) -> Dtype:
-    try:
-        return DTYPES[dtype]
-    except KeyError:
-        raise UsageError(
-            f"{tensor} is of type {dtype}, which safetensors does not have; use --format native"
-        ) from None
+
+def chunk_slot(chunk: TensorEntry) -> Slot:
+    """Return the chunk as a tensor of its own, or raise because its bytes are not as many."""
+    size_bytes, count = chunk.stop - chunk.start, math.prod(chunk.sizes)
+    known = SAFETENSORS.get(chunk.dtype)
+    item_bytes = known.item_size_bytes if known else size_bytes // (count or 1)
+    if count * item_bytes != size_bytes:
+        raise IntegrityError(
+            f"a chunk of {chunk.name} takes {size_bytes} bytes, and {count} items of type "
+            f"{chunk.dtype} do not"
+        )
+    return Slot(name=chunk.name, dtype=chunk.dtype, item_bytes=item_bytes, shape=chunk.sizes)
 
 
 def file_head(slots: Sequence[Slot], metadata: Mapping[str, str]) -> tuple[bytes, list[int]]:
@@ -80,13 +65,9 @@ def file_head(slots: Sequence[Slot], metadata: Mapping[str, str]) -> tuple[bytes
         if slot.name in entries:
             raise IntegrityError(f"safetensors cannot hold {slot.name!r} twice in one file")
         starts.append(at)
+        entries[slot.name] = slot.entry(at)
         at += slot.size_bytes
-        entries[slot.name] = {
-            "dtype": dtype_of(slot.name, slot.dtype).name,
-            "shape": list(slot.shape),
-            "data_offsets": [starts[-1], at],
-        }
     header = json.dumps(entries, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % ALIGNMENT)
+    header += b" " * (-len(header) % ALIGNMENT_BYTES)
     head = struct.pack("<Q", len(header)) + header
     return head, [len(head) + start for start in starts]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ckptstore.errors import SettingsError, UsageError
+from ckptstore.errors import SettingsError, UntrustedCodeError
 from ckptstore.fetch.assembled import WholeTensor
 from ckptstore.fetch.selection import Selection
 from ckptstore.manifest.model import Ready, TensorEntry
@@ -40,7 +40,7 @@ async def read_state(
 ) -> tuple[dict[str, object], int]:
     """Return the state dict, nested as it was, and how many bytes were verified for it.
 
-    Raises ``IntegrityError``, and ``UsageError`` for an item that is not safe to unpickle.
+    Raises ``IntegrityError``, and ``UntrustedCodeError`` for an item that is not safe to load.
     """
     torch = require_torch()
     reads = [_TensorReads(torch, tensor) for tensor in tensors]
@@ -132,7 +132,7 @@ def _loaded(torch: ModuleType, name: str, data: memoryview) -> object:
     try:
         return torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:  # Whatever a pickle may raise.
-        raise UsageError(
+        raise UntrustedCodeError(
             f"item {name!r} is no plain data that could be loaded without running code out of "
             "the checkpoint; leave it out with --only, or use --format native"
         ) from error
