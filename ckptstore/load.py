@@ -48,7 +48,7 @@ async def read_manifest(store: SupportsGet, commit: Commit) -> Manifest:
     """
 
     async def read(ref: RecordRef) -> Ready:
-        return await _read_record(store, ref)
+        return await read_rank_record(store, ref)
 
     records = await map_concurrently(read, commit.records)
     try:
@@ -89,7 +89,11 @@ async def _what_there_is(store: CatalogStore, run: str, selector: Selector) -> s
     return f"{wanted}; committed steps near it: {steps} (`ckptstore ls` shows all)"
 
 
-async def _read_record(store: SupportsGet, ref: RecordRef) -> Ready:
+async def read_rank_record(store: SupportsGet, ref: RecordRef) -> Ready:
+    """Return one rank's record, proved to be the one that was decided on.
+
+    Raises ``IntegrityError``, with the damage, if it is missing, damaged or another one.
+    """
     try:
         data = await store.get(ref.key)
     except ObjectNotFoundError as error:
@@ -104,5 +108,8 @@ async def _read_record(store: SupportsGet, ref: RecordRef) -> Ready:
         )
     record = decode_rank_record(data, ref.key)
     if isinstance(record, Failed):
-        raise IntegrityError(f"{ref.key} was committed although its rank failed")
+        raise IntegrityError(
+            f"{ref.key} was committed although its rank failed",
+            damage=(Damage(ref.key, 0, 0, "READY", "FAILED"),),
+        )
     return record

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 import zstandard
 
-from ckptstore.errors import FormatVersionError, IntegrityError
+from ckptstore.errors import Damage, FormatVersionError, IntegrityError
 from ckptstore.integrity import sha256_hex
 from ckptstore.manifest.model import (
     Attempt,
@@ -78,10 +78,10 @@ def decode_rank_record(data: bytes, name: str) -> RankRecord:
     try:
         size_bytes = zstandard.frame_content_size(data)
         if not 0 <= size_bytes <= RANK_RECORD_BYTES_MAX:
-            raise IntegrityError(f"{name}: a record of {size_bytes} bytes is not one of ours")
+            raise _damaged(name, f"a record of {size_bytes} bytes is not one of ours")
         plain = zstandard.ZstdDecompressor().decompress(data, max_output_size=size_bytes)
     except zstandard.ZstdError as error:
-        raise IntegrityError(f"{name}: record does not decompress: {error}") from error
+        raise _damaged(name, f"record does not decompress: {error}") from error
     return _decode(plain, _RANK_RECORDS, name)
 
 
@@ -89,7 +89,7 @@ def _decode(data: bytes, records: msgspec.json.Decoder[T], name: str) -> T:
     line, _, seal = data.partition(b"\n")
     try:
         if msgspec.json.decode(seal, type=_Seal).sha256 != sha256_hex(line):
-            raise IntegrityError(f"{name}: record does not match its own digest")
+            raise _damaged(name, "record does not match its own digest")
         document = msgspec.json.decode(line, type=_Document)
         if document.format_version != FORMAT_VERSION:
             raise FormatVersionError(
@@ -98,4 +98,8 @@ def _decode(data: bytes, records: msgspec.json.Decoder[T], name: str) -> T:
             )
         return records.decode(document.record)
     except (msgspec.DecodeError, ValueError) as error:
-        raise IntegrityError(f"{name}: record is malformed: {error}") from error
+        raise _damaged(name, f"record is malformed: {error}") from error
+
+
+def _damaged(name: str, what: str) -> IntegrityError:
+    return IntegrityError(f"{name}: {what}", damage=(Damage(name, 0, 0, "a sound record", what),))
