@@ -1,0 +1,30 @@
+"""What a verb is given to work with. Imported by every verb, so it imports next to nothing."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ckptstore.cli.output import Output
+
+if TYPE_CHECKING:
+    from ckptstore.clock import Deadline
+    from ckptstore.location import StoreLocation
+    from ckptstore.settings import Settings
+    from ckptstore.store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A verb's voice, its settings and its deadline: what the shared options became."""
+
+    output: Output
+    settings: Settings
+    deadline: Deadline
+
+    def opened(self, location: StoreLocation) -> AbstractAsyncContextManager[ObjectStore]:
+        """Open a store for the length of a block."""
+        from ckptstore.opening import opened_store
+
+        return opened_store(location, self.settings)

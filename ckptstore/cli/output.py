@@ -1,0 +1,156 @@
+"""What a command says: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from ckptstore.cli.exit_codes import NAMES, code_of
+from ckptstore.errors import CkptStoreError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+JSON_VERSION: Final = 1
+PIPE_COLUMNS: Final = 200  # A table that goes into a pipe is not folded to a narrow screen.
+
+
+class Output:
+    """One command's voice: text for people, or with ``as_json`` one object a line for programs.
+
+    Whoever reads stdout may go away at any time; then the command goes on in silence, and its
+    exit code still tells the truth.
+    """
+
+    def __init__(self, verb: str, *, as_json: bool, quiet: bool, verbosity: int) -> None:
+        self.verb = verb
+        self.as_json = as_json
+        self.quiet = quiet
+        self.verbosity = verbosity
+
+    def header(self) -> None:
+        release = version("ckptstore")
+        self._json({"v": JSON_VERSION, "type": "header", "verb": self.verb, "version": release})
+
+    def record(self, kind: str, **fields: Any) -> None:  # noqa: ANN401
+        """Say one thing of many to programs."""
+        self._json({"type": kind, **fields})
+
+    def summary(self, text: str, *, exit_code: int, **fields: Any) -> None:  # noqa: ANN401
+        """Say how it went; always the last word. ``text`` is for people, and may be empty."""
+        self._json({"type": "summary", "exit_code": exit_code, **fields})
+        if text:
+            self.text(text)
+
+    def text(self, line: str) -> None:
+        """Say a line of the result to people."""
+        if not self.as_json:
+            self._write(f"{line}\n")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Show people a table; columns whose name starts with ``>`` are numbers."""
+        if self.as_json:
+            return
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            name = column.removeprefix(">")
+            table.add_column(
+                name,
+                justify="left" if column == name else "right",
+                no_wrap=True,
+                overflow="ignore",
+            )
+        for row in rows:
+            table.add_row(*(_plain(cell) for cell in row))
+        console = console_on(sys.stdout)
+        with console.capture() as captured:
+            console.print(table)
+        self._write(captured.get())
+
+    def note(self, line: str) -> None:
+        """Say something on the side to people."""
+        if not self.quiet:
+            _to_stderr(line)
+
+    def error(self, error: BaseException) -> None:
+        """Say what went wrong and what to do about it, also when quiet."""
+        code = code_of(error)
+        message, hints = _explained(error)
+        if self.verbosity and not isinstance(error, CkptStoreError):
+            _to_stderr("".join(traceback.format_exception(error)).rstrip())
+        self.failure(message, code=code, hints=hints, retryable=_retryable(error))
+
+    def failure(
+        self, message: str, *, code: int, hints: Sequence[str] = (), retryable: bool = False
+    ) -> None:
+        self._json(
+            {
+                "type": "error",
+                "code": NAMES[code],
+                "message": message,
+                "retryable": retryable,
+                "hint": " ".join(hints) or None,
+            }
+        )
+        _to_stderr(f"error: {message}")
+        for hint in hints:
+            _to_stderr(f"hint: {hint}")
+
+    def _json(self, fields: dict[str, Any]) -> None:
+        if self.as_json:
+            self._write(json.dumps(fields) + "\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            stop_writing(sys.stdout)
+
+
+def stop_writing(stream: TextIO) -> None:
+    """Send what is still written to nowhere: the other end of the pipe is gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def console_on(stream: TextIO) -> Console:
+    """Return a console that knows about colour (``NO_COLOR``) and about how wide it is."""
+    from rich.console import Console
+
+    width = None if stream.isatty() else PIPE_COLUMNS
+    return Console(file=stream, width=width, highlight=False, soft_wrap=width is not None)
+
+
+def _plain(cell: str) -> Any:  # noqa: ANN401
+    from rich.text import Text
+
+    return Text(cell)  # Names may have brackets, which would be markup.
+
+
+def _to_stderr(line: str) -> None:
+    try:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        stop_writing(sys.stderr)
+
+
+def _explained(error: BaseException) -> tuple[str, list[str]]:
+    if isinstance(error, CkptStoreError):
+        return str(error), list(getattr(error, "__notes__", ()))
+    name = type(error).__name__
+    return f"{name}: {error}" if str(error) else name, ["run again with -v for the traceback"]
+
+
+def _retryable(error: BaseException) -> bool:
+    """Tell whether the whole command may well succeed if it is run again as it is."""
+    return NAMES[code_of(error)] in ("unavailable", "deadline")

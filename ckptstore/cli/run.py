@@ -1,0 +1,139 @@
+"""Run a verb to its exit code: deadline, signals, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from ckptstore.cli import exit_codes
+from ckptstore.cli.command import Command
+from ckptstore.cli.options import Shared
+from ckptstore.cli.output import Output
+from ckptstore.cli.units import parse_seconds
+from ckptstore.clock import Deadline
+from ckptstore.settings import RequestSettings, Settings
+
+GRACE_S_MAX: Final = 10.0  # For cleaning up once the deadline passed or a signal came.
+
+
+def run(name: str, options: Shared, verb: Callable[[Command], Awaitable[int]]) -> int:
+    """Run the verb and return what the process should end with; every error is said."""
+    output = Output(name, as_json=options.json, quiet=options.quiet, verbosity=options.verbose)
+    _log_to_stderr(options)
+    output.header()
+    interrupt = _Interrupt()
+    try:
+        settings = _settings(options)
+        with (
+            _end_at_all_costs(settings.deadline_s + GRACE_S_MAX),
+            interrupt.handled(),
+            asyncio.Runner() as runner,
+        ):
+            return runner.run(_supervised(verb, output, settings, interrupt))
+    except asyncio.CancelledError:
+        code = interrupt.code
+        output.failure(f"{name} was interrupted and cleaned up after itself", code=code)
+    except Exception as error:  # Whatever it is, it is said in one way.
+        code = exit_codes.code_of(error)
+        output.error(error)
+    output.summary("", exit_code=code)
+    return code
+
+
+async def _supervised(
+    verb: Callable[[Command], Awaitable[int]],
+    output: Output,
+    settings: Settings,
+    interrupt: _Interrupt,
+) -> int:
+    interrupt.watch()
+    deadline = Deadline.after(settings.deadline_s)
+    return await verb(Command(output=output, settings=settings, deadline=deadline))
+
+
+class _Interrupt:
+    """The first signal cancels the verb, which cleans up; the second one ends the process."""
+
+    def __init__(self) -> None:
+        self.code = exit_codes.SIGINT
+        self._came = False
+        self._cancel: Callable[[], object] | None = None
+
+    def watch(self) -> None:
+        """Let signals cancel the running task; one that came before does so now."""
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+        if self._came:
+            self._cancel()
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.code = _SIGNALS[signal.Signals(number)]
+        if self._came:
+            os._exit(self.code)
+        self._came = True
+        if self._cancel is not None:
+            self._cancel()
+
+
+_SIGNALS: Final = {
+    signal.SIGINT: exit_codes.SIGINT,
+    signal.SIGTERM: exit_codes.SIGTERM,
+}
+
+
+@contextmanager
+def _end_at_all_costs(after_s: float) -> Iterator[None]:
+    """End the process if the block is not done by then: a hung disk heeds no deadline."""
+
+    def end() -> None:
+        sys.stderr.write(f"error: still not done {GRACE_S_MAX:g} s after the deadline; ended\n")
+        sys.stderr.flush()
+        os._exit(exit_codes.DEADLINE)
+
+    timer = threading.Timer(after_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _settings(options: Shared) -> Settings:
+    if options.profile is not None:
+        os.environ["AWS_PROFILE"] = options.profile
+    if options.endpoint_url is not None:
+        os.environ["AWS_ENDPOINT_URL_S3"] = options.endpoint_url
+    return Settings(
+        request=RequestSettings(in_flight_max=options.concurrency),
+        deadline_s=parse_seconds(options.deadline),
+    )
+
+
+def _log_to_stderr(options: Shared) -> None:
+    levels = (logging.WARNING, logging.INFO, logging.DEBUG)
+    level = logging.ERROR if options.quiet else levels[min(options.verbose, 2)]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logger = logging.getLogger("ckptstore")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)

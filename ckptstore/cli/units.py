@@ -1,0 +1,57 @@
+"""Sizes and times as people write and read them. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from ckptstore.errors import UsageError
+
+_TIME: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+
+
+def parse_seconds(text: str) -> float:
+    """Return what ``1h30m``, ``90s`` or ``90`` is in seconds; it must be more than nothing."""
+    match = _TIME.fullmatch(text.strip())
+    hours, minutes, seconds = match.groups() if match else (None, None, None)
+    total_s = 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(seconds or 0)
+    if total_s <= 0:
+        raise UsageError(f"{text!r} is no length of time; write it like 90s, 30m or 1h30m")
+    return total_s
+
+
+def human_bytes(size_bytes: float) -> str:
+    """Return a size in the unit that suits it: ``812.4 GiB``."""
+    if size_bytes < 1024:
+        return f"{size_bytes:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        size_bytes /= 1024
+        if size_bytes < 1024:
+            return f"{size_bytes:.1f} {unit}"
+    return f"{size_bytes / 1024:.1f} PiB"
+
+
+def human_seconds(seconds: float) -> str:
+    """Return a length of time: ``0.4s``, ``42s``, ``6m02s``, ``1h05m``."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    return f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+def human_time(unix_s: float | None) -> str:
+    """Return a moment in UTC, or a dash for none."""
+    if unix_s is None:
+        return "-"
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return ``1 file``, ``2 files``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
