@@ -30,7 +30,8 @@ from ckptstore.types import CreateOnly, parse_key
 @asynccontextmanager
 async def opened_store(location: StoreLocation, settings: Settings) -> AsyncIterator[ObjectStore]:
     """Open the store with all its layers on the running loop, and close it on every path."""
-    store = layered(await _backend(location, settings), location.prefix, settings)
+    prefix = "" if location.scheme == "file" else location.prefix  # A directory is all there is.
+    store = layered(await _backend(location, settings), prefix, settings)
     try:
         yield store
     finally:

@@ -11,6 +11,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from ckptstore.errors import DeadlineExceededError
@@ -43,6 +44,14 @@ _lock = threading.Lock()
 _current: _LoopThread | None = None
 
 
+def start(make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    """Start the coroutine that ``make`` returns on the private loop, and return at once.
+
+    Whoever starts it waits for it, with a time limit, or cancels it.
+    """
+    return asyncio.run_coroutine_threadsafe(make(), _loop())
+
+
 def run_sync(make: Callable[[], Coroutine[Any, Any, T]], *, timeout_s: float) -> T:
     """Run the coroutine that ``make`` returns on the private loop, and return what it returns.
 
@@ -51,7 +60,7 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]], *, timeout_s: float) ->
     An interrupt here cancels it as well, and waits a little for it to clean up. Must not be
     called from the private loop itself.
     """
-    future = asyncio.run_coroutine_threadsafe(make(), _loop())
+    future = start(make)
     try:
         return future.result(timeout_s)
     except TimeoutError as error:
@@ -60,11 +69,11 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]], *, timeout_s: float) ->
         future.cancel()
         raise DeadlineExceededError(f"no answer within {timeout_s:g} s; gave up") from error
     except (KeyboardInterrupt, SystemExit):
-        _cancel_and_wait(make.__qualname__, future)
+        cancel_and_wait(future)
         raise
 
 
-def _cancel_and_wait(name: str, future: Any) -> None:  # noqa: ANN401
+def cancel_and_wait(future: Future[Any]) -> None:
     """Let an interrupted coroutine end; what it raises while doing so has no taker."""
     ended = threading.Event()
     future.add_done_callback(lambda _: ended.set())

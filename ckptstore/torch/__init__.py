@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from ckptstore.torch.checkpointer import Checkpointer
 from ckptstore.torch.reader import StorageReader
 from ckptstore.torch.writer import StorageWriter
 
-__all__ = ["StorageReader", "StorageWriter"]
+__all__ = ["Checkpointer", "StorageReader", "StorageWriter"]

@@ -48,7 +48,7 @@ async def agree(
     that wait for it do so until the deadline, and then say for whom.
     Without a process group the world is this process.
     """
-    store = _group_store()
+    store = group_store()
     if store is None:
         return await find()
     key = f"ckptstore/{hashlib.sha256(repr(topic).encode()).hexdigest()}"
@@ -98,7 +98,7 @@ async def _follow(store: Store, key: str, topic: tuple[str, ...], deadline: Dead
     raise CkptStoreError(f"{outcome.error}: {outcome.detail}")
 
 
-def _group_store() -> Store | None:
+def group_store() -> Store | None:
     """Return the process group's store over a connection of our own, if there is a group.
 
     Of our own, because a blocking wait by another thread holds a connection for its duration.

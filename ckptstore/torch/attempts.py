@@ -52,11 +52,7 @@ class Beginning:
         """
 
         async def find() -> str:
-            async with (
-                deadline.enforce(f"run {self.location} step {self.step}: begin"),
-                opened_store(self.location.store, self.settings) as store,
-            ):
-                return msgspec.json.encode(await self._begin(store, deadline)).decode()
+            return msgspec.json.encode(await self.begun(deadline)).decode()
 
         if self.coordinates and self.world_size == 1:
             found = await find()
@@ -64,6 +60,14 @@ class Beginning:
             topic = ("save", f"run {self.location}", f"step {self.step}", f"#{self.serial}")
             found = await agree(topic, find, leads=self.coordinates, deadline=deadline)
         return msgspec.json.decode(found, type=Begun)
+
+    async def begun(self, deadline: Deadline) -> Begun:
+        """Begin the attempt, alone. For the coordinator."""
+        async with (
+            deadline.enforce(f"run {self.location} step {self.step}: begin"),
+            opened_store(self.location.store, self.settings) as store,
+        ):
+            return await self._begin(store, deadline)
 
     async def _begin(self, store: ObjectStore, deadline: Deadline) -> Begun:
         clock = SystemClock()

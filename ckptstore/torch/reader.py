@@ -78,6 +78,16 @@ class StorageReader(DcpStorageReader):
     def checkpoint_id(self) -> str:
         return f"{self._run}@{self.selector}"
 
+    @property
+    def failure(self) -> Exception | None:
+        """What kept the last load from finding the checkpoint; DCP tells its text only."""
+        return self._failure
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The attempt that is being, or was, loaded, once it was found."""
+        return self._attempt
+
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return is_run_url(checkpoint_id)

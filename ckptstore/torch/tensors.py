@@ -34,7 +34,9 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 def byte_view(tensor: torch.Tensor) -> memoryview:
     """Return the memory of a plain tensor, writable and kept alive by the view."""
-    return tensor.detach().reshape(-1).view(torch.uint8).numpy().data
+    # Not reshape(-1): of a single element that keeps a stride, which nothing can view as bytes.
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
+    return flat.view(torch.uint8).numpy().data
 
 
 def bytes_between(tensor: torch.Tensor, start: int, stop: int) -> list[memoryview]:
