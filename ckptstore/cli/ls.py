@@ -22,9 +22,10 @@ async def ls(
     command: Command,
     url: Annotated[str, typer.Argument(metavar="STORE[/RUN]", help="A store, or one run of it.")],
 ) -> int:
-    """List the checkpoints of a run, or of all runs of a store, the newest first.
+    """List the checkpoints of a run or a store.
 
-    Attempts that were aborted, or that nobody decided (see resolve), are listed as such.
+    The newest come first. Attempts that were aborted, or that nobody decided (see resolve), are
+    listed as such.
     """
     from ckptstore.cli.targets import opened_target
     from ckptstore.commit.catalog import list_checkpoints, list_runs

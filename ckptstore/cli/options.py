@@ -24,7 +24,9 @@ class Shared:
     ] = False
     verbose: Annotated[
         int,
-        typer.Option("--verbose", "-v", count=True, help="Say more; twice, say everything."),
+        typer.Option(
+            "--verbose", "-v", count=True, show_default=False, help="Say more; twice, everything."
+        ),
     ] = 0
     deadline: Annotated[
         str,

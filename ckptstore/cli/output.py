@@ -72,7 +72,7 @@ class Output:
         console = console_on(sys.stdout)
         with console.capture() as captured:
             console.print(table)
-        self._write(captured.get())
+        self._write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
     def note(self, line: str) -> None:
         """Say something on the side to people."""

@@ -31,7 +31,9 @@ async def push(
         bool, typer.Option("--again", help="Push although the step is committed already.")
     ] = False,
 ) -> int:
-    """Save a directory of any files as a checkpoint: all of it, or nothing.
+    """Save a directory of any files as a checkpoint.
+
+    All of it is committed, or nothing.
 
     Paths stay relative to DIR. Empty files are kept, empty directories are not. A symbolic link
     to a file inside DIR stands for that file; links that lead outside or to a directory, pipes

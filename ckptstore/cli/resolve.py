@@ -18,7 +18,7 @@ async def resolve(
     command: Command,
     run_url: Annotated[str, typer.Argument(metavar="STORE/RUN", help="Whose attempts to settle.")],
 ) -> int:
-    """Settle the attempts of a run that are in doubt.
+    """Settle attempts that are in doubt.
 
     One whose ranks are all ready is committed. One of which a rank failed, or whose deadline has
     passed, is aborted. One that may still be under way is left alone. This is safe at any time

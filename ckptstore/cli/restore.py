@@ -37,9 +37,10 @@ async def restore(
         typer.Option("--rank", metavar="R", min=0, help="Only what this rank saved."),
     ] = None,
 ) -> int:
-    """Bring a checkpoint back into a new directory, verifying every byte on the way.
+    """Bring a checkpoint back, verified.
 
-    DEST appears complete or not at all. It must not be there yet, or be an empty directory.
+    Every byte is verified on the way. DEST appears complete or not at all. It must not be there
+    yet, or be an empty directory.
 
     Files that were pushed come back under their names. Tensors come, with --format native, as
     the safetensors files that the ranks wrote, with ckptstore-manifest.json beside them; with

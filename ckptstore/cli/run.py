@@ -27,12 +27,12 @@ GRACE_S_MAX: Final = 10.0  # For cleaning up once the deadline passed or a signa
 def run(name: str, options: Shared, verb: Callable[[Command], Awaitable[int]]) -> int:
     """Run the verb and return what the process should end with; every error is said."""
     output = Output(name, as_json=options.json, quiet=options.quiet, verbosity=options.verbose)
-    _log_to_stderr(options)
     output.header()
     interrupt = _Interrupt()
     try:
         settings = _settings(options)
         with (
+            _logged(options),
             _end_at_all_costs(settings.deadline_s + GRACE_S_MAX),
             interrupt.handled(),
             asyncio.Runner() as runner,
@@ -129,11 +129,15 @@ def _settings(options: Shared) -> Settings:
     )
 
 
-def _log_to_stderr(options: Shared) -> None:
+@contextmanager
+def _logged(options: Shared) -> Iterator[None]:
     levels = (logging.WARNING, logging.INFO, logging.DEBUG)
-    level = logging.ERROR if options.quiet else levels[min(options.verbose, 2)]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logger = logging.getLogger("ckptstore")
-    logger.handlers[:] = [handler]
-    logger.setLevel(level)
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR if options.quiet else levels[min(options.verbose, 2)])
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

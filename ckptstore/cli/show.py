@@ -31,7 +31,7 @@ async def show(
         bool, typer.Option("--objects", help="List the objects and what each holds.")
     ] = False,
 ) -> int:
-    """Show what a checkpoint consists of: its ranks, and on demand its tensors and objects."""
+    """Show what is in a checkpoint."""
     from ckptstore.cli.targets import opened_run
     from ckptstore.load import find_checkpoint, read_manifest
 

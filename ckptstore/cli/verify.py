@@ -33,7 +33,7 @@ async def verify(
         bool, typer.Option("--quick", help="Compare sizes and the store's checksums, read no data.")
     ] = False,
 ) -> int:
-    """Read a checkpoint back and hold every block against its checksum.
+    """Read checkpoints back and check every block.
 
     Of a run the newest checkpoint is verified, of a store the newest of each run. Damage is
     listed with the object, the block, the place in bytes, and what was expected and found

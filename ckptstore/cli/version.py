@@ -12,7 +12,7 @@ LIBRARIES: Final = ("aiobotocore", "awscrt", "boto3", "msgspec", "torch", "zstan
 
 
 async def version(command: Command) -> int:
-    """Say which release this is, and which libraries it found."""
+    """Show this release and its libraries."""
     found = {name: release for name in LIBRARIES if (release := _release(name))}
     command.output.summary(
         "\n".join([version_text(), *(f"{name} {release}" for name, release in found.items())]),

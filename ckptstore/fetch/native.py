@@ -65,14 +65,18 @@ def _add_whole(draft: _Draft, record: Ready) -> dict[str, Any]:
 def _add_wanted(draft: _Draft, record: Ready, selection: Selection) -> dict[str, Any]:
     tensors = [entry for entry in record.tensors if entry.name in selection]
     items = [entry for entry in record.items if entry.name in selection]
-    moved = msgspec.structs.replace(
-        record,
-        shards=(),
-        files=(),
-        tensors=_add_tensors(draft, record, tensors),
-        items=_add_items(draft, record, items),
-    )
-    return dict(msgspec.to_builtins(moved))
+    written = {entry.shard for entry in (*tensors, *items)}
+    shards = [
+        {"file": _name(record, index) if index in written else None}
+        for index in range(len(record.shards))
+    ]
+    return {
+        **msgspec.to_builtins(record),
+        "shards": shards,
+        "files": [],
+        "tensors": msgspec.to_builtins(_add_tensors(draft, record, tensors)),
+        "items": msgspec.to_builtins(_add_items(draft, record, items)),
+    }
 
 
 def _add_tensors(draft: _Draft, record: Ready, wanted: list[TensorEntry]) -> list[TensorEntry]:
