@@ -52,15 +52,12 @@ async def latest_commit(store: CatalogStore, run: str) -> Commit | None:
     ``None`` means that the listing succeeded and there is none. A commit that an earlier
     incarnation made later, a zombie's, is never the answer.
     """
+    # In this order: what is true of both listings was true at some moment between them. The
+    # other way round, a zombie may commit after the next incarnation was claimed, unseen by us.
+    newest = await _newest_commit(store, run)
     incarnation = await newest_incarnation(store, run)
-    async for uid in _decided(store, run):
-        if parse_uid(uid).incarnation > incarnation:
-            continue  # Claimed, begun and decided since we asked: the next reader sees it.
-        if parse_uid(uid).incarnation < incarnation:
-            break
-        decision = await read_decision(store, run, uid)
-        if isinstance(decision, Commit):
-            return decision
+    if newest is not None and parse_uid(newest.attempt.uid).incarnation >= incarnation:
+        return newest  # Above it only where a copy lacks the claims: a decision proves its claim.
     return await _parent(store, run, incarnation)
 
 
@@ -139,6 +136,19 @@ async def list_runs(store: SupportsList) -> list[str]:
     async for info in store.list_objects(prefix):
         runs.setdefault(info.key.removeprefix(prefix).partition("/")[0])
     return list(runs)
+
+
+async def _newest_commit(store: CatalogStore, run: str) -> Commit | None:
+    """Return the newest commit of the newest incarnation that decided anything."""
+    incarnation: int | None = None
+    async for uid in _decided(store, run):
+        if incarnation not in (None, parse_uid(uid).incarnation):
+            break
+        incarnation = parse_uid(uid).incarnation
+        decision = await read_decision(store, run, uid)
+        if isinstance(decision, Commit):
+            return decision
+    return None
 
 
 async def _read_decisions(store: SupportsGet, run: str, uids: Sequence[str]) -> list[Decision]:
