@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from ckptstore.clock import Clock, Deadline, SystemClock
 from ckptstore.commit.catalog import (
     CatalogStore,
     commits_of_step,
@@ -10,6 +15,7 @@ from ckptstore.commit.catalog import (
     matching_uids,
     read_decision,
 )
+from ckptstore.commit.pins import PinStore, pinned
 from ckptstore.concurrency import map_concurrently
 from ckptstore.errors import CheckpointNotFoundError, Damage, IntegrityError, ObjectNotFoundError
 from ckptstore.integrity import sha256_hex
@@ -18,7 +24,47 @@ from ckptstore.manifest.codec import decode_rank_record
 from ckptstore.manifest.model import Commit, Failed, Manifest, Ready, RecordRef
 from ckptstore.store import SupportsGet
 
-NEAREST_STEPS_MAX = 5
+NEAREST_STEPS_MAX: Final = 5
+LATEST_TRIES_MAX: Final = 5
+
+
+@asynccontextmanager
+async def opened_checkpoint(
+    store: PinStore,
+    run: str,
+    selector: Selector,
+    *,
+    holder: str,
+    deadline: Deadline,
+    clock: Clock | None = None,
+) -> AsyncIterator[Manifest]:
+    """Find a checkpoint and keep retention away from it while the block reads it.
+
+    For whoever reads data; ``holder`` says what for. Raises what ``find_checkpoint`` and
+    ``read_manifest`` raise, and ``CheckpointNotFoundError`` if retention removed it meanwhile.
+    ``deadline`` bounds the opening, not the block.
+    """
+    async with AsyncExitStack() as pins:
+        async with deadline.enforce(f"run {run}: opening checkpoint @{selector}"):
+            for tries_left in reversed(range(LATEST_TRIES_MAX)):
+                commit = await find_checkpoint(store, run, selector)
+                pin = pinned(
+                    store,
+                    run,
+                    commit.attempt.uid,
+                    clock=clock or SystemClock(),
+                    holder=holder,
+                    deadline=deadline,
+                )
+                try:
+                    await pins.enter_async_context(pin)
+                    break
+                except CheckpointNotFoundError:
+                    # The latest is retired only when there is a later one: look again.
+                    if not isinstance(selector, Latest) or not tries_left:
+                        raise
+            manifest = await read_manifest(store, commit)
+        yield manifest
 
 
 async def find_checkpoint(store: CatalogStore, run: str, selector: Selector) -> Commit:

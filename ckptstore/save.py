@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
@@ -45,13 +46,17 @@ GIVE_UP_S_MAX: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What lies where in a rank's shards; entries name a shard by its place among the sources."""
+    """What lies where in a rank's shards; entries name a shard by its place among the sources.
+
+    ``metrics`` is what the training says of the step, on rank 0; what is not finite is left out.
+    """
 
     tensors: tuple[TensorEntry, ...] = ()
     items: tuple[ItemEntry, ...] = ()
     files: tuple[FileEntry, ...] = ()
     paths: dict[str, tuple[str | int, ...]] | None = None
     versions: dict[str, str] | None = None
+    metrics: dict[str, float] | None = None
 
 
 async def save_checkpoint(
@@ -205,6 +210,7 @@ class _RankSave:
             files=contents.files,
             paths=contents.paths,
             versions=contents.versions or {},
+            metrics=_finite(contents.metrics or {}),
         )
 
     async def _decided_meanwhile(self) -> Decision:
@@ -259,6 +265,11 @@ class _RankSave:
             await asyncio.shield(asyncio.ensure_future(tell()))
         except (CkptStoreError, TimeoutError):
             logger.warning("%s: %s, and the other ranks could not be told", self, reason)
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Leave out what is no number: a loss of NaN must not cost the checkpoint that shows it."""
+    return {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
 
 
 async def _ended(*tasks: asyncio.Future[Any]) -> None:

@@ -17,9 +17,11 @@ from ckptstore.manifest.model import (
     Attempt,
     Decision,
     Incarnation,
+    Pin,
     RankRecord,
     Record,
     StoreRecord,
+    Tag,
 )
 
 FORMAT_VERSION: Final = 1
@@ -32,6 +34,8 @@ _INCARNATIONS: Final = msgspec.json.Decoder(Incarnation)
 _ATTEMPTS: Final = msgspec.json.Decoder(Attempt)
 _RANK_RECORDS: Final[msgspec.json.Decoder[RankRecord]] = msgspec.json.Decoder(RankRecord)
 _DECISIONS: Final[msgspec.json.Decoder[Decision]] = msgspec.json.Decoder(Decision)
+_PINS: Final = msgspec.json.Decoder(Pin)
+_TAGS: Final = msgspec.json.Decoder(Tag)
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -68,6 +72,14 @@ def decode_attempt(data: bytes, name: str) -> Attempt:
 
 def decode_decision(data: bytes, name: str) -> Decision:
     return _decode(data, _DECISIONS, name)
+
+
+def decode_pin(data: bytes, name: str) -> Pin:
+    return _decode(data, _PINS, name)
+
+
+def decode_tag(data: bytes, name: str) -> Tag:
+    return _decode(data, _TAGS, name)
 
 
 def decode_rank_record(data: bytes, name: str) -> RankRecord:

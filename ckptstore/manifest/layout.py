@@ -15,13 +15,17 @@ from typing import Final
 from ckptstore.types import Key, parse_key
 
 STORE_RECORD_KEY: Final = Key("ckptstore.json")
+DATA_PREFIX: Final = "data/"
 INCARNATION_MAX: Final = 999_999
 STEP_MAX: Final = 999_999_999_999
 RANK_MAX: Final = 999_999
 RUN_LENGTH_MAX: Final = 100
+TAG_LENGTH_MAX: Final = 100
 
 _RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TAG: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{TAG_LENGTH_MAX - 1}}}")
 _UID: Final = re.compile(r"i(\d{6})-s(\d{12})-a(\d{2})-([0-9a-f]{8})")
+_DATA: Final = re.compile(r"data/[0-9a-f]{2}/([^/]+)/([^/]+)/\d{6}-\d{4}\.[a-z]+")
 _DECISION: Final = re.compile(r"(\d{6})-(\d{12})-([^/]+)\.json")
 
 
@@ -71,6 +75,16 @@ def check_run(text: str) -> str:
     return text
 
 
+def check_tag(text: str) -> str:
+    """Return ``text`` if it can name a tag, or raise ``ValueError``."""
+    if not _TAG.fullmatch(text):
+        raise ValueError(
+            f"not a tag: {text!r}; use 1 to {TAG_LENGTH_MAX} letters, digits, '.', '_' and '-', "
+            "starting with a letter or digit"
+        )
+    return text
+
+
 def check_step(step: int) -> int:
     """Return ``step`` if it fits the layout, or raise ``ValueError``."""
     if not 0 <= step <= STEP_MAX:
@@ -87,7 +101,26 @@ def data_key(run: str, uid: str, rank: int, index: int, kind: ShardKind, *, fan_
     digest = hashlib.sha256(f"{uid}/{rank}/{index}".encode()).digest()
     spread = int.from_bytes(digest[:4]) % fan_out
     name = f"{rank:06d}-{index:04d}.{kind.value}"
-    return parse_key(f"data/{spread:02x}/{check_run(run)}/{check_uid(uid)}/{name}")
+    return parse_key(f"{DATA_PREFIX}{spread:02x}/{check_run(run)}/{check_uid(uid)}/{name}")
+
+
+def data_prefixes(run: str | None) -> tuple[str, ...]:
+    """Return prefixes that all data of a run, or of the whole store, lies under.
+
+    Every directory is among them, whatever the store's fan-out: keys stay as they are when a
+    checkpoint is copied from a store with another one.
+    """
+    if run is None:
+        return (DATA_PREFIX,)
+    return tuple(f"{DATA_PREFIX}{spread:02x}/{check_run(run)}/" for spread in range(256))
+
+
+def owner_of_data(key: str) -> tuple[str, str]:
+    """Return run and uid of the attempt that a data object belongs to, or raise ``ValueError``."""
+    match = _DATA.fullmatch(key)
+    if match is None:
+        raise ValueError(f"not the key of a data object: {key!r}")
+    return check_run(match.group(1)), check_uid(match.group(2))
 
 
 def runs_prefix() -> str:
@@ -149,3 +182,19 @@ def retired_prefix(run: str) -> str:
 
 def retired_key(run: str, uid: str) -> Key:
     return parse_key(f"{retired_prefix(run)}{check_uid(uid)}")
+
+
+def pins_prefix(run: str) -> str:
+    return f"{run_prefix(run)}pins/"
+
+
+def pin_key(run: str, uid: str, name: str) -> Key:
+    return parse_key(f"{pins_prefix(run)}{check_uid(uid)}/{name}.json")
+
+
+def tags_prefix(run: str) -> str:
+    return f"{run_prefix(run)}tags/"
+
+
+def tag_key(run: str, name: str) -> Key:
+    return parse_key(f"{tags_prefix(run)}{check_tag(name)}.json")

@@ -7,6 +7,7 @@ bytes. Two states are two classes, so there is no third one by accident. The for
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Annotated, TypeAlias
@@ -14,7 +15,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from ckptstore.integrity import whole_crc
-from ckptstore.manifest.layout import check_run, check_uid, parse_uid
+from ckptstore.manifest.layout import check_run, check_tag, check_uid, parse_uid
 from ckptstore.types import Key, parse_key
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -158,8 +159,11 @@ class Ready(Record, frozen=True, kw_only=True, tag="READY", tag_field="type"):
     files: tuple[FileEntry, ...] = ()
     paths: dict[str, tuple[str | int, ...]] | None = None  # DCP's flat keys, and where they lead.
     versions: dict[str, str] = {}
+    metrics: dict[str, float] = {}  # What the training says of this step; retention may use it.
 
     def __post_init__(self) -> None:
+        if not all(math.isfinite(value) for value in self.metrics.values()):
+            raise ValueError("a metric must be finite, because JSON has no other numbers")
         for shard in self.shards:
             if self.uid not in shard.key.split("/"):
                 raise ValueError(f"key does not hold the uid {self.uid}: {shard.key}")
@@ -218,6 +222,47 @@ class Abort(Record, frozen=True, kw_only=True, tag="ABORT", tag_field="type"):
 
 
 Decision: TypeAlias = Commit | Abort
+
+
+class Retired(Record, frozen=True, kw_only=True, tag="RETIRED", tag_field="type"):
+    """Retention has let go of this checkpoint. That the mark is there counts, not what it says."""
+
+    run: str
+    uid: str
+    reason: str
+    retired_unix_s: float
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        check_uid(self.uid)
+
+
+class Pin(Record, frozen=True, kw_only=True, tag="PIN", tag_field="type"):
+    """Somebody reads or copies this checkpoint, and will until it unpins or the pin expires."""
+
+    run: str
+    uid: str
+    holder: str
+    pinned_unix_s: float
+    expires_unix_s: float
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        check_uid(self.uid)
+
+
+class Tag(Record, frozen=True, kw_only=True, tag="TAG", tag_field="type"):
+    """A name that somebody gave a checkpoint. Retention keeps what has one."""
+
+    run: str
+    name: str
+    uid: str
+    tagged_unix_s: float
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        check_tag(self.name)
+        check_uid(self.uid)
 
 
 class Manifest(msgspec.Struct, frozen=True):
