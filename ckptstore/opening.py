@@ -38,8 +38,10 @@ async def opened_store(location: StoreLocation, settings: Settings) -> AsyncIter
         await store.aclose()
 
 
-def layered(backend: ObjectStore, prefix: str, settings: Settings) -> ObjectStore:
-    """Put the layers around a backend, outermost last.
+def layered(
+    backend: ObjectStore, prefix: str, settings: Settings, *, rng: random.Random | None = None
+) -> ObjectStore:
+    """Put the layers around a backend, outermost last; ``rng`` jitters the retries.
 
     Retry stands outside the limit, so that a request that waits for its next try holds no
     place; the time limit stands inside, so that each try has its own. Why, and what else was
@@ -48,7 +50,7 @@ def layered(backend: ObjectStore, prefix: str, settings: Settings) -> ObjectStor
     store = PrefixLayer(backend, prefix) if prefix else backend
     store = TimeoutLayer(store, settings.request)
     store = LimitLayer(store, settings.request.in_flight_max)
-    return RetryLayer(store, settings.retry, rng=random.Random())
+    return RetryLayer(store, settings.retry, rng=rng)
 
 
 async def existing_record(store: ObjectStore, location: StoreLocation) -> StoreRecord:
