@@ -10,6 +10,7 @@ from ckptstore.concurrency import map_concurrently
 from ckptstore.errors import IntegrityError, ObjectNotFoundError
 from ckptstore.manifest.codec import decode_attempt, decode_decision, decode_incarnation
 from ckptstore.manifest.layout import (
+    Uid,
     attempts_prefix,
     decision_key,
     decisions_prefix,
@@ -156,11 +157,20 @@ async def _read_decisions(store: SupportsGet, run: str, uids: Sequence[str]) -> 
 
 
 async def _decided(store: SupportsList, run: str) -> AsyncIterator[str]:
+    """Yield what was decided, the newest first: of several tries at a step, the last one."""
+    tries: list[Uid] = []
     async for info in store.list_objects(decisions_prefix(run)):
         try:
-            yield uid_of_decision(info.key)
+            uid = parse_uid(uid_of_decision(info.key))
         except ValueError as error:
             raise IntegrityError(f"{info.key}: not a name that ckptstore gives: {error}") from error
+        if tries and (uid.incarnation, uid.step) != (tries[0].incarnation, tries[0].step):
+            for one in sorted(tries, reverse=True):
+                yield str(one)
+            tries.clear()
+        tries.append(uid)
+    for one in sorted(tries, reverse=True):
+        yield str(one)
 
 
 async def _parent(store: SupportsGet, run: str, incarnation: int) -> Commit | None:
