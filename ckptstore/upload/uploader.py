@@ -154,19 +154,22 @@ class Uploader:
                 raise
 
     async def _abandon(self, key: Key, upload_id: UploadId) -> None:
-        """Abort within two seconds, whatever happens meanwhile; the first error matters more."""
-        aborting = asyncio.ensure_future(self._store.multipart_abort(key, upload_id))
-        try:
-            async with asyncio.timeout(ABORT_S_MAX):
-                await asyncio.shield(aborting)
-        except (CkptStoreError, TimeoutError) as error:
-            logger.warning(
-                "%s: its multipart upload %s could not be aborted (%s) and may be billed until "
-                "it is; a lifecycle rule or a garbage collection ends it",
-                key,
-                upload_id,
-                str(error) or "no answer",
-            )
+        """Abort within two seconds, also if cancelled meanwhile; the first error matters more."""
+
+        async def abort() -> None:
+            try:
+                async with asyncio.timeout(ABORT_S_MAX):
+                    await self._store.multipart_abort(key, upload_id)
+            except (CkptStoreError, TimeoutError) as error:
+                logger.warning(
+                    "%s: its multipart upload %s could not be aborted (%s) and may be billed "
+                    "until it is; a lifecycle rule or a garbage collection ends it",
+                    key,
+                    upload_id,
+                    str(error) or "no answer",
+                )
+
+        await asyncio.shield(asyncio.ensure_future(abort()))
 
     def _entry(
         self, key: Key, size_bytes: int, part_size_bytes: int, crcs: tuple[int, ...]
