@@ -19,6 +19,7 @@ from ckptstore.load import find_checkpoint, read_manifest
 from ckptstore.location import parse_run
 from ckptstore.opening import opened_store
 from ckptstore.settings import Settings
+from localstack.servers import BUCKET, KINDS, Server, make_bucket, variables
 
 HERE = Path(__file__).parent
 CKPTSTORE = (str(Path(sys.executable).parent / "ckptstore"),)
@@ -133,7 +134,13 @@ def demo_store(on_s3: bool, scratch: Path) -> Iterator[str]:
     if not on_s3:
         yield str(scratch / "store")
         return
-    raise NotImplementedError
+    server = Server(KINDS["seaweedfs"], scratch / "seaweedfs")
+    try:
+        make_bucket(server.url)
+        os.environ.update(variables(server.name, server.url))
+        yield f"s3://{BUCKET}/checkpoints"
+    finally:
+        server.stop()
 
 
 if __name__ == "__main__":

@@ -52,9 +52,9 @@ def train(arguments: argparse.Namespace, rank: int, report: dict[str, Any]) -> N
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with Checkpointer(arguments.run_url, deadline_s=arguments.deadline) as checkpointer:
-        step = checkpointer.restore(state_of(model, optimizer)) or 0
-        report["restored"], report["digest"] = step, {step: digest(model, optimizer)}
-        for step in range(step + 1, arguments.steps + 1):
+        restored = checkpointer.restore(state_of(model, optimizer)) or 0
+        report["restored"], report["digest"] = restored, {restored: digest(model, optimizer)}
+        for step in range(restored + 1, arguments.steps + 1):
             torch.manual_seed(1000 * step + rank)
             optimizer.zero_grad()
             model(torch.randn(32, 64)).square().mean().backward()

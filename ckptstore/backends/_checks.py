@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from ckptstore.errors import StoreError, TruncatedObjectError, WriteOutcomeUnknownError
+from ckptstore.integrity import joined_crc64nvme
 from ckptstore.types import ByteRange, Key, Part, UploadId
+
+_NOTE: Final = re.compile(r"(\d+)-(\d+)-(\d+)-([0-9a-f]{16}) (.*)")
 
 
 class UploadGoneError(StoreError):
@@ -52,3 +57,35 @@ def no_such_upload(verb: str, key: Key, upload_id: UploadId) -> StoreError:
 
 def refused_completion(key: Key, what: str) -> StoreError:
     return StoreError(f"the upload was not completed: {what}", verb="multipart_complete", key=key)
+
+
+def noted_part(part: Part, crc64nvme: int, etag: str = "") -> str:
+    """Return, in place of a store's etag, one that says what was sent as well.
+
+    So completing can be checked by itself, whatever the store checks, and nobody in between
+    has to remember anything.
+    """
+    start, size_bytes = part.byte_range.start, part.byte_range.size_bytes
+    return f"{part.index}-{start}-{size_bytes}-{crc64nvme:016x} {etag}"
+
+
+def check_parts(
+    key: Key, noted: Sequence[str], *, size_bytes: int, crc64nvme: int
+) -> list[tuple[int, str]]:
+    """Return checksum and etag of each part; refuse parts that are not all of the object."""
+    parts: list[tuple[int, str]] = []
+    pieces: list[tuple[int, int]] = []
+    at = 0
+    for index, note in enumerate(noted):
+        match = _NOTE.fullmatch(note)
+        if match is None or (int(match[1]), int(match[2])) != (index, at):
+            raise refused_completion(key, f"part {index} is missing or another one")
+        part_bytes, crc = int(match[3]), int(match[4], 16)
+        parts.append((crc, match[5]))
+        pieces.append((crc, part_bytes))
+        at += part_bytes
+    if at != size_bytes:
+        raise refused_completion(key, f"its parts have {at} bytes, not {size_bytes}")
+    if joined_crc64nvme(pieces) != crc64nvme:
+        raise refused_completion(key, "its checksum is not that of its parts")
+    return parts

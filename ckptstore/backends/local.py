@@ -11,9 +11,11 @@ from stat import S_ISREG
 from typing import Final, TypeVar
 
 from ckptstore.backends._checks import (
+    check_parts,
     check_pieces,
     check_target,
     no_such_upload,
+    noted_part,
     past_the_end,
     refused_completion,
 )
@@ -27,7 +29,6 @@ from ckptstore.errors import (
     PermissionDeniedError,
 )
 from ckptstore.integrity import crc64nvme as crc64nvme_of
-from ckptstore.integrity import joined_crc64nvme
 from ckptstore.store import OVERWRITE
 from ckptstore.types import (
     Buffer,
@@ -49,7 +50,6 @@ T = TypeVar("T")
 UPLOADS: Final = ".uploads"  # What is not yet an object; no key leads into it.
 THREADS_MAX: Final = 16
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
-_ETAG: Final = re.compile(r"(\d+)-(\d+)-(\d+)-([0-9a-f]{16})")
 
 
 class LocalStore:
@@ -148,7 +148,7 @@ class LocalStore:
                 raise DamagedError(f"part {part.index} is damaged", verb="put_part", key=key)
             with self._opened_upload("put_part", key, upload_id) as descriptor:
                 write_all(descriptor, sent, part.byte_range.start, stop)
-            return _etag(part, crc)
+            return noted_part(part, crc)
 
         need_bytes = part.byte_range.size_bytes
         return await self._run(
@@ -164,7 +164,7 @@ class LocalStore:
         size_bytes: int,
         crc64nvme: int,
     ) -> Version:
-        _check_parts(key, part_etags, size_bytes, crc64nvme)
+        check_parts(key, part_etags, size_bytes=size_bytes, crc64nvme=crc64nvme)
         if upload_id in self._tainted:
             raise refused_completion(key, "a cancelled write to it may still be under way")
 
@@ -309,23 +309,3 @@ def _entry(entry: os.DirEntry[str], name: str) -> list[tuple[str, ObjectInfo | s
     except (FileNotFoundError, ValueError):  # Deleted meanwhile, or a name that no key has.
         pass
     return []
-
-
-def _etag(part: Part, crc: int) -> str:
-    """Return all that completing needs to know of a part, so that nobody has to remember it."""
-    return f"{part.index}-{part.byte_range.start}-{part.byte_range.size_bytes}-{crc:016x}"
-
-
-def _check_parts(key: Key, part_etags: Sequence[str], size_bytes: int, crc64nvme: int) -> None:
-    at = 0
-    pieces: list[tuple[int, int]] = []
-    for index, etag in enumerate(part_etags):
-        match = _ETAG.fullmatch(etag)
-        if match is None or int(match[1]) != index or int(match[2]) != at:
-            raise refused_completion(key, f"part {index} is missing or another one")
-        at += int(match[3])
-        pieces.append((int(match[4], 16), int(match[3])))
-    if at != size_bytes:
-        raise refused_completion(key, f"it has {at} bytes, not {size_bytes}")
-    if joined_crc64nvme(pieces) != crc64nvme:
-        raise refused_completion(key, "its checksum is another one")

@@ -53,15 +53,19 @@ class RetryLayer(AroundLayer):
         return await _Patience(self._settings, self._rng, request).call(send)
 
     async def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """Go on after the last key that was handed out, so none is missing and none comes twice."""
+        """List again after a failure, and go on with what was not handed out before.
+
+        So nothing is missing and nothing comes twice. What was handed out is remembered, and
+        not only the last key, because some servers list directory by directory.
+        """
         entries = aiter(self._inner.list_objects(prefix))
-        last: Key | None = None
+        seen: set[Key] = set()
 
         async def following() -> ObjectInfo | None:
             nonlocal entries
             try:
                 async for info in entries:
-                    if last is None or info.key > last:
+                    if info.key not in seen:
                         return info
             except StoreError:
                 entries = aiter(self._inner.list_objects(prefix))
@@ -69,7 +73,7 @@ class RetryLayer(AroundLayer):
             return None
 
         while (info := await self._around(Request("list_objects", prefix), following)) is not None:
-            last = info.key
+            seen.add(info.key)
             yield info
 
 

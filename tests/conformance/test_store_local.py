@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from ckptstore.backends.local import LocalStore
+from ckptstore.opening import layered
+from ckptstore.settings import Settings
 from ckptstore.store import ObjectStore
 from ckptstore.testing.conformance import StoreContract
 from ckptstore.types import Key
@@ -23,3 +25,15 @@ class TestLocal(StoreContract):
 
     async def raw_get(self, store: ObjectStore, key: Key) -> bytes:
         return (self.root / key).read_bytes()
+
+
+class TestStackOverLocal(StoreContract):
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[ObjectStore]:
+        self.root = tmp_path / "store"
+        store = layered(LocalStore(self.root), "some/prefix", Settings())
+        yield store
+        await store.aclose()
+
+    async def raw_get(self, store: ObjectStore, key: Key) -> bytes:
+        return (self.root / "some/prefix" / key).read_bytes()

@@ -11,7 +11,8 @@ from ckptstore.layers.limit import LimitLayer
 from ckptstore.layers.prefix import PrefixLayer
 from ckptstore.layers.retry import RetryLayer
 from ckptstore.layers.timeout import TimeoutLayer
-from ckptstore.settings import RequestSettings, RetrySettings
+from ckptstore.opening import layered
+from ckptstore.settings import RequestSettings, RetrySettings, Settings
 from ckptstore.store import ObjectStore
 from ckptstore.testing.conformance import StoreContract
 from ckptstore.testing.faults import FaultLayer
@@ -46,3 +47,9 @@ class TestRetryOverMemory(StoreContract):
     def store(self) -> ObjectStore:
         settings = RetrySettings(backoff_s_max=0.001)
         return RetryLayer(FaultLayer(MemoryStore()), settings, rng=random.Random(0))
+
+
+class TestStackOverMemory(StoreContract):
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return layered(MemoryStore(), "some/prefix", Settings())

@@ -6,12 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ckptstore.backends._checks import check_pieces, check_target, past_the_end
+from ckptstore.backends._checks import check_pieces, check_target, noted_part, past_the_end
 from ckptstore.backends.s3.body import BufferBody
 from ckptstore.backends.s3.caller import Caller
-from ckptstore.backends.s3.checksum import to_header
 from ckptstore.backends.s3.errors import Call
-from ckptstore.backends.s3.etags import part_etag, version_of
+from ckptstore.backends.s3.headers import checksum_header, version_of
 from ckptstore.backends.s3.watch import Watch
 from ckptstore.errors import StoreError, TransientStoreError
 from ckptstore.integrity import crc64nvme as crc64nvme_of
@@ -37,7 +36,7 @@ class BulkVerbs:
 
     async def put(self, key: Key, data: Buffer, *, mode: PutMode = OVERWRITE) -> Version:
         condition = {"IfNoneMatch": "*"} if isinstance(mode, CreateOnly) else {}
-        checksum = to_header(crc64nvme_of(data))
+        checksum = checksum_header(crc64nvme_of(data))
         call = self._caller.call("put", key)
         parameters = {"ChecksumCRC64NVME": checksum, **condition}
         return version_of(await self._upload("put_object", call, views([data]), **parameters))
@@ -59,9 +58,9 @@ class BulkVerbs:
             call,
             sent,
             PartNumber=part.index + 1,
-            ChecksumCRC64NVME=to_header(crc64nvme),
+            ChecksumCRC64NVME=checksum_header(crc64nvme),
         )
-        return part_etag(answer, crc64nvme)
+        return noted_part(part, crc64nvme, answer["ETag"])
 
     async def _upload(
         self, operation: str, call: Call, pieces: Sequence[memoryview], **parameters: str | int

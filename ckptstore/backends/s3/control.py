@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
-from ckptstore.backends._checks import UploadGoneError
+from ckptstore.backends._checks import UploadGoneError, check_parts
 from ckptstore.backends.s3.caller import Caller
-from ckptstore.backends.s3.checksum import from_header, to_header
-from ckptstore.backends.s3.etags import completed_part, version_of
+from ckptstore.backends.s3.headers import checksum_header, checksum_of, version_of
 from ckptstore.errors import ObjectNotFoundError, StoreError, TransientStoreError
 from ckptstore.types import Key, ObjectInfo, UploadId, Version
 
@@ -20,7 +19,7 @@ class ControlVerbs:
     async def head(self, key: Key) -> ObjectInfo:
         call = self._caller.call("head", key)
         answer = await self._caller.ask("head_object", call, ChecksumMode="ENABLED")
-        crc = from_header(answer.get("ChecksumCRC64NVME"))
+        crc = checksum_of(answer.get("ChecksumCRC64NVME"))
         return ObjectInfo(key, int(answer["ContentLength"]), version_of(answer), crc)
 
     async def get(self, key: Key) -> bytes:
@@ -58,13 +57,17 @@ class ControlVerbs:
         size_bytes: int,
         crc64nvme: int,
     ) -> Version:
-        parts = [completed_part(key, index, etag) for index, etag in enumerate(part_etags)]
+        checked = check_parts(key, part_etags, size_bytes=size_bytes, crc64nvme=crc64nvme)
+        parts = [
+            {"PartNumber": number, "ETag": etag, "ChecksumCRC64NVME": checksum_header(crc)}
+            for number, (crc, etag) in enumerate(checked, start=1)
+        ]
         answer = await self._caller.ask(
             "complete_multipart_upload",
             self._caller.call("multipart_complete", key, upload_id=upload_id),
             MultipartUpload={"Parts": parts},
             MpuObjectSize=size_bytes,
-            ChecksumCRC64NVME=to_header(crc64nvme),
+            ChecksumCRC64NVME=checksum_header(crc64nvme),
             ChecksumType="FULL_OBJECT",
         )
         return version_of(answer)

@@ -1,0 +1,7 @@
+#!/bin/sh
+# Stop the servers that up.sh started, and throw away what they hold.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+python="$here/../.venv/bin/python"
+[ -x "$python" ] || python=python3
+exec "$python" "$here/servers.py" down

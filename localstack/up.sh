@@ -1,0 +1,7 @@
+#!/bin/sh
+# Start the servers and print what to set: eval "$(localstack/up.sh)"
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+python="$here/../.venv/bin/python"
+[ -x "$python" ] || python=python3
+exec "$python" "$here/servers.py" up
