@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 	touch $@
 
 demo: $(READY)
-	$(RUN)/python localstack/demo.py $(ARGS)
+	$(RUN)/python -m localstack.demo $(ARGS)
 
 # Everything. Starts the servers that it needs, and stops them.
 test: check integration
