@@ -107,11 +107,12 @@ class StorageReader(DcpStorageReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ANN401
         """Find the checkpoint, the same one on every rank, and read what is in it.
 
-        DCP takes every failure for "no global metadata" and asks again for one rank's alone;
-        there is no such thing here, so it hears the cause again.
+        DCP takes every failure for "no global metadata", asks again for one rank's alone, and
+        raises an error of its own if there is none. So then it gets some, empty, and the next
+        step raises the cause.
         """
         if self._failure is not None and "rank" in kwargs:
-            raise self._failure
+            return Metadata({})
         self._failure = None
         self._started_s = time.monotonic()
         try:
@@ -130,6 +131,8 @@ class StorageReader(DcpStorageReader):
         *args: Any,  # noqa: ANN401
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
+        if self._failure is not None:
+            raise self._failure
         self._stored = metadata.storage_data
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
