@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 
 class ByteBudget:
@@ -48,10 +48,11 @@ class ByteBudget:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if not turn.cancelled():
                 self._release(size_bytes)  # Admitted and cancelled in the same breath.
             else:
-                self._queue.remove((size_bytes, turn))
+                with suppress(ValueError):  # It was passed over already.
+                    self._queue.remove((size_bytes, turn))
                 self._wake()  # Whoever stood behind may fit where we did not.
             raise
 
@@ -60,10 +61,11 @@ class ByteBudget:
         self._wake()
 
     def _wake(self) -> None:
-        while self._queue and self._fits(self._queue[0][0]):
+        while self._queue and (self._queue[0][1].cancelled() or self._fits(self._queue[0][0])):
             size_bytes, turn = self._queue.popleft()
-            self._bytes_held += size_bytes
-            turn.set_result(None)
+            if not turn.cancelled():  # Else its owner is about to find out.
+                self._bytes_held += size_bytes
+                turn.set_result(None)
 
     def _fits(self, size_bytes: int) -> bool:
         return self._bytes_held == 0 or self._bytes_held + size_bytes <= self._bytes_max

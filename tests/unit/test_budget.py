@@ -84,3 +84,24 @@ def test_a_holder_cancelled_as_it_is_admitted_holds_nothing() -> None:
 
     run_virtual(story())
     assert budget.bytes_held == 0
+
+
+@pytest.mark.parametrize("holders", [2, 3, 5])
+def test_all_who_wait_may_be_cancelled_at_once(holders: int) -> None:
+    budget = ByteBudget(10)
+
+    async def hold() -> None:
+        async with budget.hold(10):
+            await asyncio.sleep(5)
+
+    async def story() -> None:
+        tasks = [asyncio.ensure_future(hold()) for _ in range(holders)]
+        await asyncio.sleep(1)
+        for task in tasks:  # As a task group does when one of its tasks fails.
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(end) for end in ends] == [asyncio.CancelledError] * holders
+
+    run_virtual(story())
+    assert budget.bytes_held == 0
+    assert str(budget) == "0 of 10 bytes in flight, 0 parts waiting for room"
