@@ -63,16 +63,16 @@ async def push_directory(
         if not again:
             await _refuse_committed(store, run, step)
         record = await prepared_record(store, clock=clock)
-        meeting = Meeting(
-            store=store,
-            record=record,
-            run=run,
-            step=step,
-            part=part,
-            clock=clock,
-            settings=settings.commit,
-        )
-        attempt = await meeting.attempt(deadline)
+    meeting = Meeting(
+        store=store,
+        record=record,
+        run=run,
+        step=step,
+        part=part,
+        clock=clock,
+        settings=settings.commit,
+    )
+    attempt = await meeting.attempt(deadline)
     commit = await save_checkpoint(
         [FileSource(file) for file in files],
         Contents(files=_entries(files)),

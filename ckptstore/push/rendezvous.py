@@ -73,17 +73,19 @@ class Meeting:
         Raises ``ConflictError`` if the job id or the rank was used before, and
         ``DeadlineExceededError`` if rank 0 does not come.
         """
-        if self.part.world_size == 1:
-            return await self._begun(deadline)
-        if not self.record.create_only:
+        if self.part.world_size > 1 and not self.record.create_only:
             raise UnsupportedVerbError(
                 "this store does not keep put-if-absent, without which nodes cannot meet safely; "
                 "push from one node",
                 verb="put",
             )
-        if self.part.rank == 0:
-            return await self._opened(deadline)
-        return await self._joined(deadline)
+        doing = f"waiting for rank 0 of job {self.part.job!r}" if self.part.rank else "beginning"
+        async with deadline.enforce(f"run {self.run} step {self.step}: {doing}"):
+            if self.part.world_size == 1:
+                return await self._begun(deadline)
+            if self.part.rank == 0:
+                return await self._opened(deadline)
+            return await self._joined()
 
     async def _begun(self, deadline: Deadline) -> Attempt:
         facts = {"job": self.part.job} if self.part.job else {}
@@ -116,10 +118,8 @@ class Meeting:
             f"attempt {earlier.uid}; give every push, and every restart of one, a new --job"
         )
 
-    async def _joined(self, deadline: Deadline) -> Attempt:
-        doing = f"run {self.run} step {self.step}: waiting for rank 0 of job {self.part.job!r}"
-        async with deadline.enforce(doing):
-            attempt = await self._awaited()
+    async def _joined(self) -> Attempt:
+        attempt = await self._awaited()
         if attempt.world_size != self.part.world_size:
             raise UsageError(
                 f"rank 0 of job {self.part.job!r} pushes from {attempt.world_size} nodes, this "
