@@ -21,6 +21,7 @@ from ckptstore.types import (
     Part,
     PutMode,
     UploadId,
+    UploadInfo,
     Version,
 )
 
@@ -112,6 +113,16 @@ class SupportsList(Protocol):
         """
 
 
+class SupportsListUploads(Protocol):
+    def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        """Yield every open multipart upload to a key that starts with ``prefix``, in any order.
+
+        What was open all the while is there; what was begun, completed or aborted meanwhile may
+        be. An error is raised, never turned into an end of the listing. A server that lists
+        uploads by whole keys only (MinIO) shows none here.
+        """
+
+
 class SupportsDelete(Protocol):
     async def delete(self, key: Key) -> None:
         """Make sure nothing is there; deleting nothing is a success."""
@@ -125,6 +136,7 @@ class ObjectStore(
     SupportsPut,
     SupportsMultipart,
     SupportsList,
+    SupportsListUploads,
     SupportsDelete,
     Protocol,
 ):
@@ -145,6 +157,7 @@ STORE_VERBS: Final = frozenset(
         "multipart_complete",
         "multipart_abort",
         "list_objects",
+        "list_uploads",
         "delete",
     }
 )

@@ -71,6 +71,16 @@ class ObjectInfo:
     size_bytes: int
     version: Version
     crc64nvme: int | None = None  # Of the whole object, where the store keeps one.
+    modified_unix_s: float | None = None  # When it was written, by the store's clock.
+
+
+@dataclass(frozen=True, slots=True)
+class UploadInfo:
+    """A multipart upload that was neither completed nor aborted."""
+
+    key: Key
+    upload_id: UploadId
+    begun_unix_s: float | None = None  # By the store's clock.
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ import os
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from stat import S_ISREG
 from typing import Final, TypeVar
 
@@ -40,6 +41,7 @@ from ckptstore.types import (
     Part,
     PutMode,
     UploadId,
+    UploadInfo,
     Version,
     parse_key,
     views,
@@ -48,6 +50,7 @@ from ckptstore.types import (
 T = TypeVar("T")
 
 UPLOADS: Final = ".uploads"  # What is not yet an object; no key leads into it.
+KEY_OF_UPLOAD: Final = "key"
 THREADS_MAX: Final = 16
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -105,7 +108,8 @@ class LocalStore:
         pieces = views([data])
 
         def work(path: str, stop: Stop) -> Version:
-            temporary = self._new_upload(uuid.uuid4().hex)
+            upload_id = UploadId(uuid.uuid4().hex)
+            temporary = self._new_upload(key, upload_id)
             try:
                 with opened(temporary, os.O_WRONLY) as descriptor:
                     write_all(descriptor, pieces, 0, stop)
@@ -115,7 +119,7 @@ class LocalStore:
                     return _version(self._publisher.create(temporary, path))
                 return _version(self._publisher.replace(temporary, path))
             finally:
-                unlink_quietly(temporary)
+                self._forget_upload(upload_id)
 
         return await self._run("put", key, work, need_bytes=memoryview(data).nbytes)
 
@@ -123,7 +127,7 @@ class LocalStore:
         upload_id = UploadId(uuid.uuid4().hex)
 
         def work(path: str, stop: Stop) -> None:
-            self._new_upload(upload_id)
+            self._new_upload(key, upload_id)
 
         await self._run("multipart_create", key, work)
         return upload_id
@@ -175,13 +179,15 @@ class LocalStore:
                     raise refused_completion(key, f"it has {found_bytes} bytes, not {size_bytes}")
                 os.fsync(descriptor)
             stop.check()
-            return _version(self._publisher.replace(self._upload_path(upload_id), path))
+            version = _version(self._publisher.replace(self._upload_path(upload_id), path))
+            self._forget_upload(upload_id)
+            return version
 
         return await self._run("multipart_complete", key, work)
 
     async def multipart_abort(self, key: Key, upload_id: UploadId) -> None:
         def work(path: str, stop: Stop) -> None:
-            unlink_quietly(self._upload_path(upload_id))
+            self._forget_upload(upload_id)
 
         await self._run("multipart_abort", key, work)
         self._tainted.discard(upload_id)
@@ -195,6 +201,26 @@ class LocalStore:
                 yield entry
             else:
                 waiting += await self._entries(entry, "")
+
+    async def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        """Yield also what a process that was killed left of a ``put``: it looks the same."""
+
+        def work(stop: Stop) -> list[UploadInfo]:
+            with translating("list_uploads", prefix, self._uploads):
+                return [upload for upload in self._scan_uploads() if upload.key.startswith(prefix)]
+
+        for upload in await self._threads.run(work):
+            yield upload
+
+    def _scan_uploads(self) -> Iterator[UploadInfo]:
+        with suppress(FileNotFoundError), os.scandir(self._uploads) as entries:
+            for entry in entries:
+                upload_id, dot, kind = entry.name.partition(".")
+                if dot and kind == KEY_OF_UPLOAD and _UPLOAD_ID.fullmatch(upload_id):
+                    with suppress(FileNotFoundError, ValueError):  # It ended, or never began.
+                        key = parse_key(Path(entry.path).read_text())
+                        begun_unix_s = entry.stat(follow_symlinks=False).st_mtime
+                        yield UploadInfo(key, UploadId(upload_id), begun_unix_s)
 
     async def _entries(self, directory: str, start: str) -> list[ObjectInfo | str]:
         """Return the objects in ``directory`` and the directories (as ``a/b/``), last one first."""
@@ -247,11 +273,24 @@ class LocalStore:
                 "a symbolic link is in the path; they are not followed", verb=verb, key=key
             )
 
-    def _new_upload(self, name: str) -> str:
+    def _new_upload(self, key: Key, upload_id: UploadId) -> str:
+        """Make an empty file to write to, and beside it one that says which key it is for."""
         self._publisher.ensure(self._uploads)
-        path = os.path.join(self._uploads, name)
-        with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL):
-            return path
+        path = self._upload_path(upload_id)
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            with opened(f"{path}.{KEY_OF_UPLOAD}", new) as descriptor:
+                os.write(descriptor, key.encode())
+            with opened(path, new):
+                return path
+        except OSError:
+            self._forget_upload(upload_id)
+            raise
+
+    def _forget_upload(self, upload_id: UploadId) -> None:
+        path = self._upload_path(upload_id)
+        unlink_quietly(path)
+        unlink_quietly(f"{path}.{KEY_OF_UPLOAD}")
 
     def _upload_path(self, upload_id: UploadId) -> str:
         if not _UPLOAD_ID.fullmatch(upload_id):
@@ -280,7 +319,7 @@ def _opened_object(key: Key, path: str) -> Iterator[tuple[int, ObjectInfo]]:
 def _info(key: Key, status: os.stat_result) -> ObjectInfo:
     if not S_ISREG(status.st_mode):
         raise ObjectNotFoundError("there is no such object, only a directory or device", key=key)
-    return ObjectInfo(key, status.st_size, _version(status))
+    return ObjectInfo(key, status.st_size, _version(status), modified_unix_s=status.st_mtime)
 
 
 def _version(status: os.stat_result) -> Version:

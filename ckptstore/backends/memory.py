@@ -13,6 +13,7 @@ from ckptstore.backends._checks import (
     past_the_end,
     refused_completion,
 )
+from ckptstore.clock import Clock, SystemClock
 from ckptstore.errors import DamagedError, ObjectExistsError, ObjectNotFoundError
 from ckptstore.integrity import crc64nvme as crc64nvme_of
 from ckptstore.store import OVERWRITE
@@ -27,6 +28,7 @@ from ckptstore.types import (
     Part,
     PutMode,
     UploadId,
+    UploadInfo,
     Version,
     views,
 )
@@ -35,10 +37,13 @@ from ckptstore.types import (
 class MemoryStore:
     """Objects in this process's memory, gone when the store is."""
 
-    def __init__(self, capabilities: Capabilities | None = None) -> None:
+    def __init__(
+        self, capabilities: Capabilities | None = None, *, clock: Clock | None = None
+    ) -> None:
         self._capabilities = capabilities or Capabilities(create_only=True)
+        self._clock = clock or SystemClock()
         self._objects: dict[Key, tuple[bytes, ObjectInfo]] = {}
-        self._uploads: dict[UploadId, dict[int, bytes]] = {}
+        self._uploads: dict[UploadId, tuple[UploadInfo, dict[int, bytes]]] = {}
         self._serial = itertools.count(1)
 
     def __repr__(self) -> str:
@@ -79,7 +84,7 @@ class MemoryStore:
 
     async def multipart_create(self, key: Key) -> UploadId:
         upload_id = UploadId(f"upload-{next(self._serial)}")
-        self._uploads[upload_id] = {}
+        self._uploads[upload_id] = (UploadInfo(key, upload_id, self._clock.unix_s()), {})
         return upload_id
 
     async def put_part(
@@ -98,7 +103,7 @@ class MemoryStore:
         arrived = b"".join(sent)  # The one copy: here it plays the part of the network.
         if crc64nvme_of(arrived) != crc64nvme:
             raise DamagedError(f"part {part.index} arrived damaged", verb="put_part", key=key)
-        self._uploads[upload_id][part.index] = arrived
+        self._uploads[upload_id][1][part.index] = arrived
         return _etag(part.index, arrived)
 
     async def multipart_complete(
@@ -112,7 +117,7 @@ class MemoryStore:
     ) -> Version:
         if upload_id not in self._uploads:
             raise no_such_upload("multipart_complete", key, upload_id)
-        parts = self._uploads[upload_id]
+        _, parts = self._uploads[upload_id]
         for index, etag in enumerate(part_etags):
             if index not in parts or _etag(index, parts[index]) != etag:
                 raise refused_completion(key, f"part {index} is missing or another one")
@@ -133,6 +138,11 @@ class MemoryStore:
             if key in self._objects:  # It may have been deleted since.
                 yield self._objects[key][1]
 
+    async def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        for upload, _ in list(self._uploads.values()):
+            if upload.key.startswith(prefix):
+                yield upload
+
     async def delete(self, key: Key) -> None:
         self._objects.pop(key, None)
 
@@ -147,7 +157,8 @@ class MemoryStore:
 
     def _keep(self, key: Key, data: bytes) -> Version:
         version = Version(etag=f"e{next(self._serial)}")
-        self._objects[key] = (data, ObjectInfo(key, len(data), version, crc64nvme_of(data)))
+        info = ObjectInfo(key, len(data), version, crc64nvme_of(data), self._clock.unix_s())
+        self._objects[key] = (data, info)
         return version
 
 

@@ -39,7 +39,7 @@ class Request:
 
 
 class AroundLayer(StoreLayer, ABC):
-    """Send every request but a listing, which is many, through ``_around``."""
+    """Send every request but the listings, which are many, through ``_around``."""
 
     @abstractmethod
     async def _around(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:

@@ -15,6 +15,7 @@ from ckptstore.types import (
     Part,
     PutMode,
     UploadId,
+    UploadInfo,
     Version,
 )
 
@@ -83,6 +84,9 @@ class StoreLayer:
 
     def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         return self._inner.list_objects(prefix)
+
+    def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        return self._inner.list_uploads(prefix)
 
     async def delete(self, key: Key) -> None:
         await self._inner.delete(key)

@@ -19,7 +19,7 @@ class LimitLayer(AroundLayer):
     """
 
     # A listing is many requests with the caller's own work in between: it must not hold a place.
-    passes_through = frozenset({"list_objects"})
+    passes_through = frozenset({"list_objects", "list_uploads"})
 
     def __init__(self, inner: ObjectStore, in_flight_max: int) -> None:
         super().__init__(inner)

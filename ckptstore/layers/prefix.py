@@ -15,6 +15,7 @@ from ckptstore.types import (
     Part,
     PutMode,
     UploadId,
+    UploadInfo,
     Version,
     parse_key,
 )
@@ -82,6 +83,10 @@ class PrefixLayer(StoreLayer):
     async def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         async for info in self._inner.list_objects(self._prefix + prefix):
             yield self._stripped(info)
+
+    async def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        async for upload in self._inner.list_uploads(self._prefix + prefix):
+            yield replace(upload, key=Key(upload.key.removeprefix(self._prefix)))
 
     async def delete(self, key: Key) -> None:
         await self._inner.delete(self._full(key))

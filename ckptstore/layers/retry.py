@@ -21,7 +21,7 @@ from ckptstore.errors import (
 from ckptstore.layers._around import AroundLayer, Request
 from ckptstore.settings import RetrySettings
 from ckptstore.store import ObjectStore
-from ckptstore.types import Key, ObjectInfo
+from ckptstore.types import ObjectInfo, UploadInfo
 
 T = TypeVar("T")
 
@@ -52,29 +52,43 @@ class RetryLayer(AroundLayer):
     async def _around(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
         return await _Patience(self._settings, self._rng, request).call(send)
 
-    async def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+    def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        request = Request("list_objects", prefix)
+        return self._listed(
+            request, lambda: self._inner.list_objects(prefix), lambda info: info.key
+        )
+
+    def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        request = Request("list_uploads", prefix)
+        return self._listed(
+            request, lambda: self._inner.list_uploads(prefix), lambda upload: upload.upload_id
+        )
+
+    async def _listed(
+        self, request: Request, begin: Callable[[], AsyncIterator[T]], name: Callable[[T], str]
+    ) -> AsyncIterator[T]:
         """List again after a failure, and go on with what was not handed out before.
 
         So nothing is missing and nothing comes twice. What was handed out is remembered, and
         not only the last key, because some servers list directory by directory.
         """
-        entries = aiter(self._inner.list_objects(prefix))
-        seen: set[Key] = set()
+        entries = begin()
+        seen: set[str] = set()
 
-        async def following() -> ObjectInfo | None:
+        async def following() -> T | None:
             nonlocal entries
             try:
-                async for info in entries:
-                    if info.key not in seen:
-                        return info
+                async for entry in entries:
+                    if name(entry) not in seen:
+                        return entry
             except StoreError:
-                entries = aiter(self._inner.list_objects(prefix))
+                entries = begin()
                 raise
             return None
 
-        while (info := await self._around(Request("list_objects", prefix), following)) is not None:
-            seen.add(info.key)
-            yield info
+        while (entry := await self._around(request, following)) is not None:
+            seen.add(name(entry))
+            yield entry
 
 
 class _Patience:

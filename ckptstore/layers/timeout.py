@@ -11,7 +11,7 @@ from ckptstore.errors import StalledError
 from ckptstore.layers._around import AroundLayer, Request
 from ckptstore.settings import RequestSettings
 from ckptstore.store import ObjectStore
-from ckptstore.types import ObjectInfo
+from ckptstore.types import ObjectInfo, UploadInfo
 
 T = TypeVar("T")
 
@@ -39,16 +39,21 @@ class TimeoutLayer(AroundLayer):
         async with _bounded(request.verb, request.key, bound_s):
             return await send()
 
-    async def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+    def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        return self._listed("list_objects", prefix, self._inner.list_objects(prefix))
+
+    def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        return self._listed("list_uploads", prefix, self._inner.list_uploads(prefix))
+
+    async def _listed(self, verb: str, prefix: str, entries: AsyncIterator[T]) -> AsyncIterator[T]:
         """Bound the wait for each entry: any of them may be the first of a page."""
-        entries = aiter(self._inner.list_objects(prefix))
         while True:
-            async with _bounded("list_objects", prefix, self._small_s):
+            async with _bounded(verb, prefix, self._small_s):
                 try:
-                    info = await anext(entries)
+                    entry = await anext(entries)
                 except StopAsyncIteration:
                     return
-            yield info
+            yield entry
 
 
 @asynccontextmanager

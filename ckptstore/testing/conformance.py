@@ -7,6 +7,7 @@ with a second client, or with another way in, wherever there is one.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -41,11 +42,13 @@ class StoreContract:
     least that the store takes. ``list_count`` should be more than fits on a page of its listing.
     Some servers list directory by directory (``a/c`` before ``a-b``): for them, say that
     ``lists_in_key_order`` is false. Within one directory all of them keep the order.
+    ``lists_uploads`` is false where open uploads are not listed by prefix (MinIO).
     """
 
     part_size_bytes: ClassVar[int] = 1024
     list_count: ClassVar[int] = 30
     lists_in_key_order: bool = True
+    lists_uploads: bool = True
 
     @pytest.fixture
     def store(self) -> ObjectStore:
@@ -349,6 +352,32 @@ class StoreContract:
         await store.multipart_abort(KEY, two)
         assert await self.raw_get(store, KEY) == b"one"
 
+    async def test_an_open_upload_is_listed_until_it_is_completed(self, store: ObjectStore) -> None:
+        if not self.lists_uploads:
+            pytest.skip("this server does not list open uploads by prefix")
+        upload_id = await store.multipart_create(KEY)
+        etag = await self.send(store, upload_id, 0, b"payload")
+        [upload] = [upload async for upload in store.list_uploads("a/")]
+        assert (upload.key, upload.upload_id) == (KEY, upload_id)
+        _assert_recent(upload.begun_unix_s)
+        assert [upload async for upload in store.list_uploads("b/")] == []
+        await self.complete(store, upload_id, [etag], b"payload")
+        assert [upload async for upload in store.list_uploads("")] == []
+
+    async def test_every_open_upload_is_listed_also_of_one_key(self, store: ObjectStore) -> None:
+        if not self.lists_uploads:
+            pytest.skip("this server does not list open uploads by prefix")
+        keys = [parse_key(f"many/{i:02d}") for i in range(20)] * 2
+        begun = await asyncio.gather(*(store.multipart_create(key) for key in keys))
+        found = [(upload.key, upload.upload_id) async for upload in store.list_uploads("many/")]
+        assert sorted(found) == sorted(zip(keys, begun, strict=True))
+        await asyncio.gather(*(store.multipart_abort(*upload) for upload in found))
+        assert [upload async for upload in store.list_uploads("")] == []
+
+    async def test_a_single_put_leaves_no_open_upload(self, store: ObjectStore) -> None:
+        await store.put(KEY, b"payload")
+        assert [upload async for upload in store.list_uploads("")] == []
+
     # listing and deleting
 
     async def test_listing_is_ordered_by_whole_keys(self, store: ObjectStore) -> None:
@@ -375,10 +404,12 @@ class StoreContract:
         found = [info.key async for info in store.list_objects("p/rank-")]
         assert found == ["p/rank-0", "p/rank-1", "p/rank-dir/x"]
 
-    async def test_listing_tells_sizes_and_versions(self, store: ObjectStore) -> None:
+    async def test_listing_tells_sizes_versions_and_ages(self, store: ObjectStore) -> None:
         version = await store.put(KEY, b"payload")
         [info] = [info async for info in store.list_objects("a/")]
         assert (info.size_bytes, info.version) == (7, version)
+        _assert_recent(info.modified_unix_s)
+        _assert_recent((await store.head(KEY)).modified_unix_s)
 
     async def test_listing_nothing_yields_nothing(self, store: ObjectStore) -> None:
         assert [info async for info in store.list_objects("no/such/prefix/")] == []
@@ -445,6 +476,12 @@ class StoreContract:
     async def test_closing_twice_is_fine(self, store: ObjectStore) -> None:
         await store.aclose()
         await store.aclose()
+
+
+def _assert_recent(unix_s: float | None) -> None:
+    """The clocks of store and client may differ, but not by a day."""
+    assert unix_s is not None
+    assert abs(unix_s - time.time()) < 24 * 3600
 
 
 def _needs_create_only(store: ObjectStore) -> None:

@@ -10,7 +10,7 @@ from typing import NoReturn, TypeAlias, TypeVar, assert_never
 
 from ckptstore.layers._around import AroundLayer, Request
 from ckptstore.store import ObjectStore
-from ckptstore.types import ByteRange, Key, ObjectInfo
+from ckptstore.types import ByteRange, Key, ObjectInfo, UploadInfo
 
 T = TypeVar("T")
 
@@ -116,15 +116,21 @@ class FaultLayer(AroundLayer):
         if isinstance(misfortune, Damage):
             target[misfortune.at] ^= 1
 
-    async def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        misfortune = self._next("list_objects", prefix)
+    def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        return self._listed("list_objects", prefix, self._inner.list_objects(prefix))
+
+    def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        return self._listed("list_uploads", prefix, self._inner.list_uploads(prefix))
+
+    async def _listed(self, verb: str, prefix: str, entries: AsyncIterator[T]) -> AsyncIterator[T]:
+        misfortune = self._next(verb, prefix)
         if isinstance(misfortune, Silence):
             await _never()
         entries_left = misfortune.after_entries if isinstance(misfortune, Fault) else -1
-        async for info in self._inner.list_objects(prefix):
+        async for entry in entries:
             if entries_left == 0:
                 break
-            yield info
+            yield entry
             entries_left -= 1
         if isinstance(misfortune, Fault):
             raise misfortune.error

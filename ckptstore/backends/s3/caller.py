@@ -75,7 +75,7 @@ class Caller:
 
     async def send(self, operation: str, call: Call, **parameters: Any) -> Any:  # noqa: ANN401
         """Call the SDK; only under ``watched``."""
-        if call.verb != "list_objects":  # There, the key is a prefix.
+        if call.verb not in ("list_objects", "list_uploads"):  # There, the key is a prefix.
             parameters["Key"] = call.key
         if call.upload_id is not None:
             parameters["UploadId"] = call.upload_id

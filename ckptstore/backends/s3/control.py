@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from ckptstore.backends._checks import UploadGoneError, check_parts
 from ckptstore.backends.s3.caller import Caller
-from ckptstore.backends.s3.headers import checksum_header, checksum_of, version_of
+from ckptstore.backends.s3.headers import checksum_header, checksum_of, unix_s, version_of
 from ckptstore.errors import ObjectNotFoundError, StoreError, TransientStoreError
-from ckptstore.types import Key, ObjectInfo, UploadId, Version
+from ckptstore.types import Key, ObjectInfo, UploadId, UploadInfo, Version
 
 
 class ControlVerbs:
@@ -20,7 +20,9 @@ class ControlVerbs:
         call = self._caller.call("head", key)
         answer = await self._caller.ask("head_object", call, ChecksumMode="ENABLED")
         crc = checksum_of(answer.get("ChecksumCRC64NVME"))
-        return ObjectInfo(key, int(answer["ContentLength"]), version_of(answer), crc)
+        modified_unix_s = unix_s(answer.get("LastModified"))
+        size_bytes = int(answer["ContentLength"])
+        return ObjectInfo(key, size_bytes, version_of(answer), crc, modified_unix_s)
 
     async def get(self, key: Key) -> bytes:
         call = self._caller.call("get", key)
@@ -86,7 +88,12 @@ class ControlVerbs:
             page = await self._caller.ask("list_objects_v2", call, Prefix=prefix, **token)
             for entry in page.get("Contents", ()):
                 if not entry["Key"].endswith("/"):  # What consoles leave to show a directory.
-                    yield ObjectInfo(Key(entry["Key"]), int(entry["Size"]), version_of(entry))
+                    yield ObjectInfo(
+                        Key(entry["Key"]),
+                        int(entry["Size"]),
+                        version_of(entry),
+                        modified_unix_s=unix_s(entry.get("LastModified")),
+                    )
             if not page.get("IsTruncated"):
                 return
             if not page.get("NextContinuationToken"):
@@ -94,6 +101,25 @@ class ControlVerbs:
                     "the listing goes on, but not how", verb="list_objects", key=prefix
                 )
             token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    async def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        """Yield what the server shows. MinIO shows only uploads whose whole key is the prefix."""
+        marker: dict[str, str] = {}
+        while True:
+            call = self._caller.call("list_uploads", prefix)
+            page = await self._caller.ask("list_multipart_uploads", call, Prefix=prefix, **marker)
+            for entry in page.get("Uploads", ()):
+                upload_id = UploadId(entry["UploadId"])
+                yield UploadInfo(Key(entry["Key"]), upload_id, unix_s(entry.get("Initiated")))
+            if not page.get("IsTruncated"):
+                return
+            if not page.get("NextKeyMarker"):
+                raise StoreError(
+                    "the listing goes on, but not how", verb="list_uploads", key=prefix
+                )
+            marker = {"KeyMarker": page["NextKeyMarker"]}
+            if page.get("NextUploadIdMarker"):
+                marker["UploadIdMarker"] = page["NextUploadIdMarker"]
 
     async def delete(self, key: Key) -> None:
         await self._caller.ask("delete_object", self._caller.call("delete", key))

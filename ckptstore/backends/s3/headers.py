@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from ckptstore.types import Version
@@ -22,6 +23,10 @@ def checksum_of(text: str | None) -> int | None:
     except binascii.Error:
         return None
     return int.from_bytes(raw, "big") if len(raw) == 8 else None
+
+
+def unix_s(moment: datetime | None) -> float | None:
+    return moment.timestamp() if moment else None
 
 
 def version_of(answer: Mapping[str, Any]) -> Version:
