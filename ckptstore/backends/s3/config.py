@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import Any, Final
 
 from aiobotocore.config import AioConfig
@@ -12,6 +13,7 @@ from aiobotocore.session import AioSession
 from botocore import exceptions as sdk
 from botocore.configprovider import ConfiguredEndpointProvider
 from botocore.handlers import add_expect_header
+from botocore.loaders import Loader, create_loader
 
 from ckptstore.errors import SettingsError
 from ckptstore.settings import RequestSettings
@@ -33,10 +35,12 @@ async def open_client(settings: RequestSettings, closing: AsyncExitStack) -> tup
     """
     try:
         session = AioSession()
+        session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
         if await session.get_credentials() is None:
             raise SettingsError(_no_credentials(session))
         endpoint_url = _endpoint_url(session)
-        region = session.get_config_variable("region")
+        # botocore knows AWS_DEFAULT_REGION alone; AWS's other tools prefer this one.
+        region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
         client = await closing.enter_async_context(
             session.create_client(
                 "s3",
@@ -49,6 +53,12 @@ async def open_client(settings: RequestSettings, closing: AsyncExitStack) -> tup
         raise SettingsError(f"the AWS configuration cannot be used: {error}") from error
     client.meta.events.unregister("before-call.s3", add_expect_header)
     return session, client
+
+
+@cache
+def _loader(data_path: str | None) -> Loader:
+    """Return the SDK's descriptions of AWS, read once a process: that takes most of the time."""
+    return create_loader(data_path)
 
 
 def _endpoint_url(session: AioSession) -> str | None:

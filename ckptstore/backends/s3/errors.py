@@ -141,7 +141,7 @@ def translated(error: Exception, call: Call) -> Exception:
         return _answer(error, call)
     if isinstance(error, _NO_CREDENTIALS):
         return CredentialsExpiredError(f"no credentials: {error}", verb=call.verb, key=call.key)
-    if isinstance(error, sdk.HTTPClientError | aiohttp.ClientError | OSError | _BROKEN):
+    if isinstance(error, _BROKEN):
         return _broken(error, inner, call)
     if isinstance(error, sdk.BotoCoreError):
         return StoreError(f"{type(error).__name__}: {error}", verb=call.verb, key=call.key)
@@ -154,7 +154,14 @@ _NO_CREDENTIALS: Final = (
     sdk.CredentialRetrievalError,
     sdk.UnauthorizedSSOTokenError,
 )
-_BROKEN: Final = (sdk.IncompleteReadError, sdk.ResponseStreamingError)
+_BROKEN: Final = (
+    sdk.ConnectionError,
+    sdk.HTTPClientError,
+    sdk.IncompleteReadError,
+    sdk.ResponseStreamingError,
+    aiohttp.ClientError,  # What breaks while a body streams reaches us raw.
+    OSError,
+)
 
 
 def _broken(error: Exception, inner: object, call: Call) -> Exception:
