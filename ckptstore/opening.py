@@ -17,6 +17,7 @@ from ckptstore.errors import CheckpointNotFoundError, ObjectExistsError, ObjectN
 from ckptstore.layers.limit import LimitLayer
 from ckptstore.layers.prefix import PrefixLayer
 from ckptstore.layers.retry import RetryLayer
+from ckptstore.layers.throttle import ThrottleLayer
 from ckptstore.layers.timeout import TimeoutLayer
 from ckptstore.location import StoreLocation
 from ckptstore.manifest.codec import decode_store, encode_record
@@ -44,11 +45,13 @@ def layered(
     """Put the layers around a backend, outermost last; ``rng`` jitters the retries.
 
     Retry stands outside the limit, so that a request that waits for its next try holds no
-    place; the time limit stands inside, so that each try has its own. Why, and what else was
-    considered: ``design/0002-layers.md``.
+    place; the pace inside the limit, so that only so many wait for their turn; the time limit
+    inside all of them, so that it counts for the request alone. Why, and what else was
+    considered: ``design/0004-layer-order.md``.
     """
     store = PrefixLayer(backend, prefix) if prefix else backend
     store = TimeoutLayer(store, settings.request)
+    store = ThrottleLayer(store)
     store = LimitLayer(store, settings.request.in_flight_max)
     return RetryLayer(store, settings.retry, rng=rng)
 

@@ -20,6 +20,7 @@ class RetrySettings:
     throttle_s_max: float = 1800.0
     backoff_s_first: float = 0.1
     backoff_s_max: float = 20.0
+    backoff_s_throttled_max: float = 0.5  # The pace of all requests together does the rest.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

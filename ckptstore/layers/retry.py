@@ -134,10 +134,11 @@ class _Patience:
         """Full jitter: ranks that failed together must not come back together."""
         doublings = min(state.attempt_number - 1, 60)
         ceiling_s = self._settings.backoff_s_first * 2.0**doublings
-        wait_s = self._rng.uniform(0.0, min(ceiling_s, self._settings.backoff_s_max))
         error = _error_of(state)
-        asked_s = error.retry_after_s if isinstance(error, ThrottledError) else None
-        return max(wait_s, asked_s or 0.0)
+        if not isinstance(error, ThrottledError):
+            return self._rng.uniform(0.0, min(ceiling_s, self._settings.backoff_s_max))
+        wait_s = self._rng.uniform(0.0, min(ceiling_s, self._settings.backoff_s_throttled_max))
+        return max(wait_s, error.retry_after_s or 0.0)
 
     def _gives_up(self, state: RetryCallState) -> bool:
         """Charge the time since the last failure, and the wait to come, to the kind of this one.

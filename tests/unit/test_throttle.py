@@ -1,0 +1,104 @@
+"""The pace that all requests keep together while the store refuses some of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from ckptstore.backends.memory import MemoryStore
+from ckptstore.errors import ThrottledError
+from ckptstore.layers.throttle import Pace
+from ckptstore.opening import layered
+from ckptstore.settings import RequestSettings, Settings
+from ckptstore.store import OVERWRITE
+from ckptstore.testing.simulated.buckets import TokenBuckets
+from ckptstore.testing.virtual_time import run_virtual
+from ckptstore.types import Buffer, Key, PutMode, Version
+
+
+class RationedStore(MemoryStore):
+    """Serves so many requests a second, and refuses the others."""
+
+    def __init__(self, per_s: float, burst: float, latency_s: float) -> None:
+        super().__init__()
+        self._buckets = TokenBuckets(per_s=per_s, burst=burst, depth=1)
+        self._latency_s = latency_s
+        self._rng = random.Random(0)
+        self.refused = 0
+
+    async def put(self, key: Key, data: Buffer, *, mode: PutMode = OVERWRITE) -> Version:
+        await asyncio.sleep(self._latency_s * self._rng.uniform(0.5, 1.5))
+        if self._buckets.wait_s(key) > 0:
+            self.refused += 1
+            raise ThrottledError("503 SlowDown", verb="put", key=key)
+        return await super().put(key, data, mode=mode)
+
+
+@pytest.mark.parametrize("in_flight_max", [32, 256])
+@pytest.mark.parametrize(("per_s", "burst"), [(100, 100), (100, 10), (10, 10)])
+def test_256_parts_finish_in_little_more_than_the_ideal_time(
+    per_s: float, burst: float, in_flight_max: int
+) -> None:
+    async def tell() -> None:
+        rationed = RationedStore(per_s, burst, latency_s=0.02)
+        settings = Settings(request=RequestSettings(in_flight_max=in_flight_max))
+        store = layered(rationed, "", settings)
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(store.put(Key(f"data/{n}"), b"x") for n in range(256)))
+        ideal_s = (256 - burst) / per_s + 0.02
+        assert rationed.refused > 0
+        assert loop.time() <= 1.4 * ideal_s  # The jitter of single runs included.
+
+    random.seed(7)
+    run_virtual(tell())
+
+
+def test_there_is_no_pace_until_something_is_refused_and_in_the_end_none_again() -> None:
+    async def tell() -> None:
+        pace = Pace()
+        loop = asyncio.get_running_loop()
+        for _ in range(100):
+            await pace.turn()
+            pace.served()
+        assert loop.time() == 0
+        pace.refused()
+        turns = 0
+        while pace.rate_per_s is not None:
+            await pace.turn()
+            pace.served()
+            turns += 1
+        assert loop.time() > 1
+        assert 0 < turns < 10_000
+
+    run_virtual(tell())
+
+
+def test_a_store_that_refuses_everything_is_asked_ever_less() -> None:
+    async def tell() -> None:
+        pace = Pace()
+        loop = asyncio.get_running_loop()
+        for _ in range(100):
+            await pace.turn()
+            pace.refused()
+            await asyncio.sleep(0.1)
+        before_s = loop.time()
+        await pace.turn()
+        await pace.turn()
+        assert loop.time() - before_s > 5
+
+    run_virtual(tell())
+
+
+def test_a_turn_that_is_cancelled_holds_up_nobody() -> None:
+    async def tell() -> None:
+        pace = Pace()
+        pace.refused()
+        waiting = [asyncio.ensure_future(pace.turn()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        async with asyncio.timeout(100):
+            await asyncio.gather(*waiting[1:])
+
+    run_virtual(tell())
