@@ -69,16 +69,38 @@ async def newest_incarnation(store: SupportsList, run: str) -> int:
     return 0
 
 
+async def newest_parent(store: CatalogStore, run: str) -> str | None:
+    """Return the uid of what the newest incarnation went on from, if it went on from anything."""
+    return await _parent_uid(store, run, await newest_incarnation(store, run))
+
+
+async def decided_uids(store: SupportsList, run: str) -> AsyncIterator[str]:
+    """Yield what was decided, the newest first: of several tries at a step, the last one."""
+    tries: list[Uid] = []
+    async for info in store.list_objects(decisions_prefix(run)):
+        try:
+            uid = parse_uid(uid_of_decision(info.key))
+        except ValueError as error:
+            raise IntegrityError(f"{info.key}: not a name that ckptstore gives: {error}") from error
+        if tries and (uid.incarnation, uid.step) != (tries[0].incarnation, tries[0].step):
+            for one in sorted(tries, reverse=True):
+                yield str(one)
+            tries.clear()
+        tries.append(uid)
+    for one in sorted(tries, reverse=True):
+        yield str(one)
+
+
 async def commits_of_step(store: CatalogStore, run: str, step: int) -> list[Commit]:
     """Return the commits of one step, the newest first."""
-    uids = [uid async for uid in _decided(store, run) if parse_uid(uid).step == step]
-    decisions = await _read_decisions(store, run, uids)
+    uids = [uid async for uid in decided_uids(store, run) if parse_uid(uid).step == step]
+    decisions = await read_decisions(store, run, uids)
     return [decision for decision in decisions if isinstance(decision, Commit)]
 
 
 async def matching_uids(store: CatalogStore, run: str, text: str) -> list[str]:
     """Return the decided attempts whose uid, or nonce, is ``text``."""
-    return [uid async for uid in _decided(store, run) if text in (uid, parse_uid(uid).nonce)]
+    return [uid async for uid in decided_uids(store, run) if text in (uid, parse_uid(uid).nonce)]
 
 
 async def read_decision(store: SupportsGet, run: str, uid: str) -> Decision:
@@ -93,13 +115,18 @@ async def read_decision(store: SupportsGet, run: str, uid: str) -> Decision:
     return decision
 
 
+async def read_decisions(store: SupportsGet, run: str, uids: Sequence[str]) -> list[Decision]:
+    """Return the decisions of attempts that were decided, in the order given."""
+    return await map_concurrently(lambda uid: read_decision(store, run, uid), uids)
+
+
 async def list_checkpoints(store: CatalogStore, run: str) -> list[CheckpointInfo]:
     """Return every attempt of a run, the newest incarnation and step first."""
-    decided = [uid async for uid in _decided(store, run)]
+    decided = [uid async for uid in decided_uids(store, run)]
     retired = {
         info.key.rpartition("/")[2] async for info in store.list_objects(retired_prefix(run))
     }
-    decisions = await _read_decisions(store, run, decided)
+    decisions = await read_decisions(store, run, decided)
     infos = [_described(decision, decision.attempt.uid in retired) for decision in decisions]
     infos += [
         CheckpointInfo(
@@ -121,13 +148,18 @@ async def list_undecided(store: CatalogStore, run: str) -> list[Attempt]:
         async for info in store.list_objects(attempts_prefix(run))
         if info.key.endswith("/begin.json")
     ]
-    decided = {uid async for uid in _decided(store, run)}  # Listed last, so none is missed.
+    decided = {uid async for uid in decided_uids(store, run)}  # Listed last, so none is missed.
     open_keys = [key for key in keys if key.split("/")[-2] not in decided]
+    return await read_attempts(store, open_keys)
+
+
+async def read_attempts(store: SupportsGet, begin_keys: Sequence[Key]) -> list[Attempt]:
+    """Return the attempts that these ``begin`` records say of, in the order given."""
 
     async def read(key: Key) -> Attempt:
         return decode_attempt(await store.get(key), key)
 
-    return await map_concurrently(read, open_keys)
+    return await map_concurrently(read, begin_keys)
 
 
 async def list_runs(store: SupportsList) -> list[str]:
@@ -142,7 +174,7 @@ async def list_runs(store: SupportsList) -> list[str]:
 async def _newest_commit(store: CatalogStore, run: str) -> Commit | None:
     """Return the newest commit of the newest incarnation that decided anything."""
     incarnation: int | None = None
-    async for uid in _decided(store, run):
+    async for uid in decided_uids(store, run):
         if incarnation not in (None, parse_uid(uid).incarnation):
             break
         incarnation = parse_uid(uid).incarnation
@@ -152,39 +184,22 @@ async def _newest_commit(store: CatalogStore, run: str) -> Commit | None:
     return None
 
 
-async def _read_decisions(store: SupportsGet, run: str, uids: Sequence[str]) -> list[Decision]:
-    return await map_concurrently(lambda uid: read_decision(store, run, uid), uids)
-
-
-async def _decided(store: SupportsList, run: str) -> AsyncIterator[str]:
-    """Yield what was decided, the newest first: of several tries at a step, the last one."""
-    tries: list[Uid] = []
-    async for info in store.list_objects(decisions_prefix(run)):
-        try:
-            uid = parse_uid(uid_of_decision(info.key))
-        except ValueError as error:
-            raise IntegrityError(f"{info.key}: not a name that ckptstore gives: {error}") from error
-        if tries and (uid.incarnation, uid.step) != (tries[0].incarnation, tries[0].step):
-            for one in sorted(tries, reverse=True):
-                yield str(one)
-            tries.clear()
-        tries.append(uid)
-    for one in sorted(tries, reverse=True):
-        yield str(one)
-
-
-async def _parent(store: SupportsGet, run: str, incarnation: int) -> Commit | None:
+async def _parent_uid(store: SupportsGet, run: str, incarnation: int) -> str | None:
     if incarnation == 0:
         return None
     key = incarnation_key(run, incarnation)
-    claim = decode_incarnation(await store.get(key), key)
-    if claim.parent_uid is None:
+    return decode_incarnation(await store.get(key), key).parent_uid
+
+
+async def _parent(store: SupportsGet, run: str, incarnation: int) -> Commit | None:
+    parent_uid = await _parent_uid(store, run, incarnation)
+    if parent_uid is None:
         return None
     try:
-        decision = await read_decision(store, run, claim.parent_uid)
+        decision = await read_decision(store, run, parent_uid)
     except ObjectNotFoundError as error:
         raise IntegrityError(
-            f"run {run}: incarnation {incarnation} went on from {claim.parent_uid}, "
+            f"run {run}: incarnation {incarnation} went on from {parent_uid}, "
             "whose decision is missing"
         ) from error
     return decision if isinstance(decision, Commit) else None
