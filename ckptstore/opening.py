@@ -7,12 +7,14 @@ import random
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
 
 from ckptstore.backends.local import LocalStore
 from ckptstore.backends.memory import named_memory_store
 from ckptstore.clock import Clock
 from ckptstore.commit.standing import put_standing
+from ckptstore.descriptors import accounted, fitting
 from ckptstore.errors import CheckpointNotFoundError, ObjectExistsError, ObjectNotFoundError
 from ckptstore.layers.limit import LimitLayer
 from ckptstore.layers.prefix import PrefixLayer
@@ -30,13 +32,20 @@ from ckptstore.types import CreateOnly, parse_key
 
 @asynccontextmanager
 async def opened_store(location: StoreLocation, settings: Settings) -> AsyncIterator[ObjectStore]:
-    """Open the store with all its layers on the running loop, and close it on every path."""
+    """Open the store with all its layers on the running loop, and close it on every path.
+
+    Fewer requests go at a time where fewer descriptors are left than that takes, and it is
+    said if any were forgotten in the end.
+    """
+    fit = fitting(settings.request.in_flight_max)
+    settings = replace(settings, request=replace(settings.request, in_flight_max=fit))
     prefix = "" if location.scheme == "file" else location.prefix  # A directory is all there is.
-    store = layered(await _backend(location, settings), prefix, settings)
-    try:
-        yield store
-    finally:
-        await store.aclose()
+    with accounted(f"store {location}"):
+        store = layered(await _backend(location, settings), prefix, settings)
+        try:
+            yield store
+        finally:
+            await store.aclose()
 
 
 def layered(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ckptstore import descriptors
 from ckptstore.errors import LocalResourceError
 from ckptstore.types import MIB
 
@@ -35,7 +35,7 @@ def resource_error(error: OSError, path: str, *, doing: str, need_bytes: int) ->
     """Return what to raise for an errno of ``RESOURCE_ERRNOS``, with the numbers that prove it."""
     match error.errno:
         case errno.EMFILE | errno.ENFILE:
-            cause = _descriptors()
+            cause = f"no file descriptors are left: {descriptors.described()}"
         case errno.EDQUOT:
             cause = "the quota of this user, group or project is used up; ask for more or delete"
         case errno.EFBIG:
@@ -98,26 +98,6 @@ def _no_space(path: str, need_bytes: int) -> str:
     return (
         f"the disk is full: {_size(free_bytes)} of {_size(total_bytes)} are free; free some space"
     )
-
-
-def _descriptors() -> str:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    targets: Counter[str] = Counter()
-    try:
-        for link in Path("/proc/self/fd").iterdir():
-            targets[_kind(os.readlink(link))] += 1
-    except OSError:  # Not even one descriptor is left to look with, or there is no /proc.
-        return f"no file descriptors are left (limit {limit}; raise it with ulimit -n)"
-    most = ", ".join(f"{count} {kind}" for kind, count in targets.most_common(NAMES_MAX))
-    return (
-        f"no file descriptors are left: {targets.total()} are open, the limit is {limit} "
-        f"(raise it with ulimit -n); most of them: {most}"
-    )
-
-
-def _kind(target: str) -> str:
-    """Return what a descriptor is: ``socket``, ``pipe``, or the directory its file is in."""
-    return os.path.dirname(target) if target.startswith("/") else target.partition(":")[0]
 
 
 def _existing(path: str) -> str:
