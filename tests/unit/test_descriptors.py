@@ -58,10 +58,8 @@ def test_a_deleted_file_that_was_left_open_is_named(
     with accounted("the save"), (tmp_path / "kept").open("wb") as kept:
         leak = tempfile.NamedTemporaryFile(dir=tmp_path, prefix="leaked-", delete=False)  # noqa: SIM115
         os.unlink(leak.name)
-    assert (
-        f"the save: 1 deleted files were left open and pin space until this process ends: {leak.name}"
-        in caplog.text
-    )
+    assert "the save: 1 deleted files were left open" in caplog.text
+    assert leak.name in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING), accounted("another save"):
         pass
