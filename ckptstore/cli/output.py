@@ -8,16 +8,12 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 from ckptstore.cli.exit_codes import NAMES, code_of
 from ckptstore.errors import CkptStoreError
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 JSON_VERSION: Final = 1
-PIPE_COLUMNS: Final = 200  # A table that goes into a pipe is not folded to a narrow screen.
 
 
 class Output:
@@ -50,29 +46,18 @@ class Output:
     def text(self, line: str) -> None:
         """Say a line of the result to people."""
         if not self.as_json:
-            self._write(f"{line}\n")
+            self._write(f"{_printable(line)}\n")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Show people a table; columns whose name starts with ``>`` are numbers."""
-        if self.as_json:
-            return
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            name = column.removeprefix(">")
-            table.add_column(
-                name,
-                justify="left" if column == name else "right",
-                no_wrap=True,
-                overflow="ignore",
-            )
-        for row in rows:
-            table.add_row(*(_plain(cell) for cell in row))
-        console = console_on(sys.stdout)
-        with console.capture() as captured:
-            console.print(table)
-        self._write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+        lines = [[column.removeprefix(">") for column in columns], *map(list, rows)]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        for cells in lines:
+            shown = [
+                cell.rjust(width) if column.startswith(">") else cell.ljust(width)
+                for column, cell, width in zip(columns, cells, widths, strict=True)
+            ]
+            self.text("  ".join(shown).rstrip())
 
     def note(self, line: str) -> None:
         """Say something on the side to people."""
@@ -122,23 +107,14 @@ def stop_writing(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-def console_on(stream: TextIO) -> Console:
-    """Return a console that knows about colour (``NO_COLOR``) and about how wide it is."""
-    from rich.console import Console
-
-    width = None if stream.isatty() else PIPE_COLUMNS
-    return Console(file=stream, width=width, highlight=False, soft_wrap=width is not None)
-
-
-def _plain(cell: str) -> Any:  # noqa: ANN401
-    from rich.text import Text
-
-    return Text(cell)  # Names may have brackets, which would be markup.
+def _printable(text: str) -> str:
+    """Return ``text`` without what would command a terminal: names can be anybody's."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
 def _to_stderr(line: str) -> None:
     try:
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{_printable(line)}\n")
         sys.stderr.flush()
     except BrokenPipeError:
         stop_writing(sys.stderr)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from ckptstore.cli.output import Output, console_on
+from ckptstore.cli.output import Output
 from ckptstore.cli.units import human_bytes, human_seconds
 from ckptstore.progress import Progress
 
@@ -68,6 +68,7 @@ async def _bar(progress: Progress, verb: str) -> None:
 
 
 def _new_bar() -> Bar:
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -83,6 +84,6 @@ def _new_bar() -> Bar:
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
-        console=console_on(sys.stderr),
+        console=Console(file=sys.stderr),
         auto_refresh=False,
     )

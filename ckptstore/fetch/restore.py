@@ -114,10 +114,10 @@ async def _restore_torch(
     selection: Selection,
     settings: TransferSettings,
 ) -> Restored:
-    torch_file.require_torch()
     tensors = whole_tensors(records, selection)
     if not tensors and not any(record.items for record in records):
         raise UsageError(f"{attempt.uid} holds files and no tensors; use --format native")
+    torch_file.require_torch()
     size_bytes = sum(tensor.slot.size_bytes for tensor in tensors)
     async with staged(destination, size_bytes=size_bytes, file_count=1) as root:
         reader = CheckedReader(store, settings)

@@ -89,7 +89,9 @@ async def test_an_item_that_could_run_code_is_refused_and_nothing_is_left(tmp_pa
 async def test_without_torch_it_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, manifest = await pushed([{"file": b"x"}])
+    store = MemoryStore()
+    await save_tensors(store, ARRAYS, [RankState(boxes=[("flags", ARRAYS["flags"].whole)])])
+    manifest = await read_manifest(store, await find_checkpoint(store, RUN, Latest()))
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(SettingsError, match=r"pip install 'ckptstore\[torch\]'"):
         await restore_checkpoint(store, manifest, tmp_path / "out", form=Format.TORCH)

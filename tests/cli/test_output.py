@@ -1,0 +1,129 @@
+"""Results on stdout, the rest on stderr, and nothing that was not asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckptstore.cli.output import Output
+from ckptstore.cli.progress import LINE_S, line, shown
+from ckptstore.progress import Progress
+from ckptstore.testing.virtual_time import run_virtual
+from tests.cli.conftest import Cli
+
+
+def output(*, quiet: bool = False) -> Output:
+    return Output("push", as_json=False, quiet=quiet, verbosity=0)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_tells_how_far_it_is() -> None:
+    progress = Progress(bytes_total=4 * 2**30, bytes_done=2**30)
+    assert line(progress, "push", 2.0) == "push   25%  1.0 GiB of 4.0 GiB  512.0 MiB/s  after 2.0s"
+    assert "%" not in line(Progress(), "push", 0.0)
+
+
+@pytest.mark.parametrize(("quiet", "lines"), [(False, 3), (True, 0)])
+def test_without_a_terminal_there_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], quiet: bool, lines: int
+) -> None:
+    async def work() -> None:
+        async with shown(output(quiet=quiet), "push"):
+            await asyncio.sleep(3.5 * LINE_S)
+
+    run_virtual(work())
+    said = capsys.readouterr()
+    assert len(said.err.splitlines()) == lines
+    assert said.out == ""
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+
+    async def work() -> None:
+        async with shown(output(), "push") as progress:
+            progress.bytes_total, progress.bytes_done = 2048, 1024
+            await asyncio.sleep(1)
+
+    run_virtual(work())
+    assert "push" in terminal.getvalue()
+    assert "1.0/2.0 KiB" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
+def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch, no_color: str, coloured: bool) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", no_color)
+
+    async def work() -> None:
+        async with shown(output(), "push") as progress:
+            progress.bytes_total, progress.bytes_done = 2048, 1024
+            await asyncio.sleep(1)
+
+    run_virtual(work())
+    assert ("\x1b[38;5;" in terminal.getvalue()) == coloured
+
+
+def test_a_table_is_whole_however_wide_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "n[bold]" + "n" * 300
+    output().table(["NAME", ">SIZE"], [[name, "1 B"], ["m", "10 B"]])
+    assert capsys.readouterr().out.splitlines() == [
+        f"NAME{' ' * 303}  SIZE",
+        f"{name}   1 B",
+        f"m{' ' * 306}  10 B",
+    ]
+
+
+def test_a_name_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output().table(["NAME"], [["\x1b[2J\x07evil"]])
+    output().error(ValueError("\x1b]0;title\x07"))
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err
+    assert "\x07" not in said.out + said.err
+
+
+def test_quiet_leaves_results_and_errors(cli: Cli, run: str, source: Path) -> None:
+    assert cli("verify", run, "--quiet").out
+    ended = cli("push", source, f"{run}@200", "-q")
+    assert ended.err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [("JSON", "1", 0), ("DEADLINE", "soon", 2), ("QUIET", "true", 0), ("ALL", "1", 0)],
+)
+def test_every_option_has_a_twin_in_the_environment(
+    cli: Cli, run: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str, code: int
+) -> None:
+    monkeypatch.setenv(f"CKPTSTORE_{name}", value)
+    ended = cli("verify", run)
+    assert ended.code == code
+    if name == "JSON":
+        assert ended.summary["ok"]
+
+
+def test_what_stands_after_the_verb_wins_over_the_environment(
+    cli: Cli, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CKPTSTORE_DEADLINE", "soon")
+    assert cli("verify", run, "--deadline", "1m").code == 0
+
+
+def test_every_verb_has_the_shared_options(cli: Cli) -> None:
+    shared = ("--json", "--quiet", "--verbose", "--deadline", "--concurrency", "--endpoint-url")
+    for verb in ("push", "restore", "verify", "ls", "show", "resolve", "version"):
+        ended = cli(verb, "--help")
+        assert ended.code == 0
+        assert all(option in ended.out for option in shared)
