@@ -319,7 +319,8 @@ def _opened_object(key: Key, path: str) -> Iterator[tuple[int, ObjectInfo]]:
 def _info(key: Key, status: os.stat_result) -> ObjectInfo:
     if not S_ISREG(status.st_mode):
         raise ObjectNotFoundError("there is no such object, only a directory or device", key=key)
-    return ObjectInfo(key, status.st_size, _version(status), modified_unix_s=status.st_mtime)
+    # The time of the last change: that of the last write is what copying tools set it to.
+    return ObjectInfo(key, status.st_size, _version(status), modified_unix_s=status.st_ctime)
 
 
 def _version(status: os.stat_result) -> Version:

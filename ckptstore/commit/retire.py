@@ -7,7 +7,7 @@ from ckptstore.errors import CheckpointNotFoundError, ObjectNotFoundError
 from ckptstore.manifest.codec import encode_record
 from ckptstore.manifest.layout import parse_uid, retired_key, retired_prefix
 from ckptstore.manifest.model import Retired
-from ckptstore.store import SupportsHead, SupportsList, SupportsPut
+from ckptstore.store import SupportsDelete, SupportsHead, SupportsList, SupportsPut
 
 
 async def retire(store: SupportsPut, run: str, uid: str, *, reason: str, clock: Clock) -> None:
@@ -18,6 +18,11 @@ async def retire(store: SupportsPut, run: str, uid: str, *, reason: str, clock: 
     """
     mark = Retired(run=run, uid=uid, reason=reason, retired_unix_s=clock.unix_s())
     await store.put(retired_key(run, uid), encode_record(mark))
+
+
+async def unmark_orphan(store: SupportsDelete, run: str, uid: str) -> None:
+    """Take the mark from what is no checkpoint here, so that it can be copied here again."""
+    await store.delete(retired_key(run, uid))
 
 
 async def list_retired(store: SupportsList, run: str) -> frozenset[str]:

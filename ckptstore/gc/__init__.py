@@ -1,0 +1,1 @@
+"""What may be deleted, and deleting it: plans are made purely, and carried out plainly."""
