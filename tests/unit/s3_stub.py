@@ -76,15 +76,21 @@ def refusal(status: int, code: str, **headers: str) -> Behaviour:
 
 @dataclass
 class Stub:
-    """Behaves as scripted, one behaviour a request."""
+    """Behaves as scripted, one behaviour a request.
+
+    ``came`` is set when there was a request, ``left`` when no connection is open any more.
+    """
 
     script: list[Behaviour]
     asked: list[Asked] = field(default_factory=list)
-    open_connections: int = 0
     url: str = ""
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    _connections: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.open_connections += 1
+        self._connections += 1
+        self.left.clear()
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 first, *lines = head.decode().rstrip().split("\r\n")
@@ -92,12 +98,15 @@ class Stub:
                 pairs = (line.split(": ", 1) for line in lines)
                 asked = Asked(method, target, {name.lower(): value for name, value in pairs})
                 self.asked.append(asked)
+                self.came.set()
                 await self.script.pop(0)(Peer(asked, reader, writer))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            self.open_connections -= 1
             writer.close()
+            self._connections -= 1
+            if not self._connections:
+                self.left.set()
 
 
 def aws_environment(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
@@ -131,3 +140,6 @@ async def stub_store(
     finally:
         await store.aclose()
         server.close()
+        async with asyncio.timeout(5):
+            if stub.came.is_set():
+                await stub.left.wait()

@@ -52,6 +52,13 @@ class Wire:
         self.steps.append(step)
         await asyncio.sleep(0)
 
+    def get_extra_info(self, name: str) -> Wire:
+        assert name == "socket"
+        return self
+
+    def setsockopt(self, *_: object) -> None:
+        raise OSError("closed already")
+
     def abort(self) -> None:
         self.aborted = True
 

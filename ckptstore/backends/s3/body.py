@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp.payload import Payload
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
 
 STEP_BYTES: Final = 1024 * 1024  # Handed to the socket at a time; also how often progress shows.
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 class BufferBody(Payload):
@@ -70,6 +74,10 @@ class BufferBody(Payload):
         raise TypeError("these are bytes")
 
     def abort(self) -> None:
-        """Cut the connection, whatever is still waiting in it."""
-        if self._transport is not None:
-            self._transport.abort()
+        """Cut the connection, and have the kernel forget what it has not sent yet."""
+        if self._transport is None:
+            return
+        with suppress(OSError):  # It is closed already.
+            wire = self._transport.get_extra_info("socket")
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self._transport.abort()  # Also if it is closing: that waits for the peer to read.

@@ -78,7 +78,7 @@ def _config(session: AioSession, settings: RequestSettings, *, custom_endpoint: 
     style = configured.get("addressing_style") if isinstance(configured, dict) else None
     return AioConfig(
         connect_timeout=settings.connect_s_max,
-        read_timeout=settings.complete_s_max,  # The watch on each request is much stricter.
+        read_timeout=2 * settings.complete_s_max,  # The watch on each request is stricter.
         max_pool_connections=settings.in_flight_max + POOL_HEADROOM,
         retries={"mode": "standard", "total_max_attempts": 1},
         request_checksum_calculation="when_required",
