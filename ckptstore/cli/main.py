@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Sequence
-from typing import Annotated
+from contextlib import suppress
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -63,11 +66,23 @@ for function in (push, restore, verify, ls, show, resolve, version):
     app.command()(verb(function))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+def main() -> NoReturn:
+    """Be the ``ckptstore`` command.
+
+    A thread that a hung disk holds cannot be ended, so it must not keep the process either.
+    """
+    code = execute(sys.argv[1:])
+    if threading.active_count() > 1:
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def execute(words: Sequence[str]) -> int:
+    """Run a command line and return its exit code."""
     try:
-        code = app(args=words, prog_name="ckptstore", standalone_mode=False)
+        code = app(args=list(words), prog_name="ckptstore", standalone_mode=False)
     except typer.TyperException as error:
         output = Output("", as_json="--json" in words, quiet=False, verbosity=0)
         output.header()
@@ -82,3 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _help_of(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     return f"{context.command_path if context else 'ckptstore'} --help shows how it is used"
+
+
+if __name__ == "__main__":
+    main()

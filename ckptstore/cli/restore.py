@@ -74,10 +74,10 @@ async def restore(
             progress=progress,
         )
     if restored.left_out:
+        names = restored.left_out
         command.output.note(
-            f"note: {counted(len(restored.left_out), 'item')} that are not tensors cannot be in a "
-            f"safetensors file and were left out: {', '.join(restored.left_out[:5])}"
-            f"{', ...' if restored.left_out[5:] else ''}"
+            f"note: left out what is not a tensor: {', '.join(names[:5])}"
+            f"{f' and {len(names) - 5} more' if names[5:] else ''}; --format native keeps it"
         )
     command.output.summary(
         f"restored {run.run}@{restored.step} ({restored.uid}) to {destination}: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,6 +24,8 @@ from ckptstore.progress import Progress
 from ckptstore.restore.reader import CheckedReader
 from ckptstore.settings import TransferSettings
 from ckptstore.store import SupportsGetInto
+
+logger = logging.getLogger(__name__)
 
 
 class Format(Enum):
@@ -74,6 +77,7 @@ async def restore_checkpoint(
     plan = _planned(form, manifest.attempt, records, selection)
     _check_names(file.path for file in plan.files)
     async with staged(destination, size_bytes=plan.size_bytes, file_count=len(plan.files)) as root:
+        logger.info("%s: %d files into %s", manifest.attempt.uid, len(plan.files), root)
         await in_thread(create_files, root, plan.files)
         verified = await write_extents(
             store, plan.extents, root, settings=settings, progress=progress or Progress()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from ckptstore.push.walk import LocalFile, walk
 from ckptstore.save import Contents, save_checkpoint
 from ckptstore.settings import Settings
 from ckptstore.store import ObjectStore
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,15 @@ async def push_directory(
         settings=settings.commit,
     )
     attempt = await meeting.attempt(deadline)
+    logger.info(
+        "run %s step %d: rank %d of %d pushes %d files as %s",
+        run,
+        step,
+        part.rank,
+        part.world_size,
+        len(files),
+        attempt.uid,
+    )
     commit = await save_checkpoint(
         [FileSource(file) for file in files],
         Contents(files=_entries(files)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 from dataclasses import dataclass
 
@@ -30,6 +31,8 @@ from ckptstore.manifest.layout import attempts_prefix, run_prefix
 from ckptstore.manifest.model import Abort, Attempt, StoreRecord
 from ckptstore.settings import CommitSettings
 from ckptstore.types import Key, parse_key
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,7 @@ class Meeting:
                 verb="put",
             )
         doing = f"waiting for rank 0 of job {self.part.job!r}" if self.part.rank else "beginning"
+        logger.info("run %s step %d: %s", self.run, self.step, doing)
         async with deadline.enforce(f"run {self.run} step {self.step}: {doing}"):
             if self.part.world_size == 1:
                 return await self._begun(deadline)

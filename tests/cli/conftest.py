@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ckptstore.cli.main import main
+from ckptstore.cli.main import execute
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ Cli = Callable[..., Ended]
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     def run(*arguments: object) -> Ended:
         capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
+        code = execute([str(argument) for argument in arguments])
         said = capsys.readouterr()
         return Ended(code, said.out, said.err)
 

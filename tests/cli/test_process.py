@@ -1,0 +1,150 @@
+"""The command as a process: how it starts, and how it is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ckptstore.cli import run
+from tests.cli.conftest import Cli
+from tests.cli.files import names_in
+
+COMMAND = (sys.executable, "-m", "ckptstore.cli.main")
+ENDED_S_MAX = 60
+HEAVY = "aiobotocore asyncio awscrt boto3 botocore msgspec rich torch zstandard"
+
+
+def start(*arguments: object, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    words = [*COMMAND, *map(str, arguments)]
+    return subprocess.Popen(words, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+
+@contextmanager
+def started(*arguments: object, until: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a command and wait until it has said this on stderr."""
+    with start(*arguments, "-v") as process:
+        assert process.stderr is not None
+        try:
+            said = ""
+            while until not in said:
+                line = process.stderr.readline()
+                assert line, f"it ended, having said: {said}"
+                said += line
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=ENDED_S_MAX)
+    return process.returncode, out, err
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from ckptstore.cli.main import execute; code = execute(['--help']);"
+        f"print(code, sorted(set({HEAVY!r}.split()) & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=ENDED_S_MAX
+    )
+    assert done.stderr == "0 []\n"
+    assert "Commands:" in done.stdout
+
+
+def test_a_process_ends_with_the_exit_code_of_its_verb(store: Path, source: Path) -> None:
+    assert ended(start("push", source, f"{store}/llama@1"))[0] == 0
+    assert ended(start("push", source, f"{store}/llama@1"))[0] == 10
+    assert ended(start("ls", f"{store}/nope"))[0] == 5
+    assert ended(start("push"))[0] == 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_push_is_aborted_and_nothing_of_it_is_visible(
+    cli: Cli, source: Path, store: Path, number: signal.Signals, code: int
+) -> None:
+    """It would wait for the vote of another node, which never comes."""
+    node = ("--rank", 0, "--world-size", 2, "--job", "j", "--json")
+    with started("push", source, f"{store}/llama@1", *node, until="pushes 3 files") as process:
+        process.send_signal(number)
+        found, out, err = ended(process)
+    assert found == code
+    assert "error: push was interrupted and cleaned up after itself" in err
+    assert '"code": "interrupted"' in out or '"code": "terminated"' in out
+    assert f'"type": "summary", "exit_code": {code}' in out.splitlines()[-1]
+    (attempt,) = cli("ls", f"{store}/llama", "--json").of_type("checkpoint")
+    assert attempt["state"] == "aborted"
+    assert "interrupted" in attempt["reason"]
+
+
+def test_a_node_that_waits_for_its_rank_0_can_be_stopped(source: Path, store: Path) -> None:
+    node = ("--rank", 1, "--world-size", 2, "--job", "j")
+    with started("push", source, f"{store}/llama@1", *node, until="waiting for rank 0") as process:
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[0] == 130
+    assert not (store / "runs").exists()
+
+
+def test_a_stopped_restore_leaves_nothing_even_if_the_disk_hangs(
+    run: str, store: Path, tmp_path: Path
+) -> None:
+    """A pipe that nobody writes to takes the place of an object: opening it never returns."""
+    for path in store.rglob("*.file"):
+        path.unlink()
+        os.mkfifo(path)
+    with started("restore", run, tmp_path / "out", until="files into") as process:
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[0] == 130
+    assert "out" not in names_in(tmp_path)
+    assert not [name for name in names_in(tmp_path) if "partial" in name]
+
+
+def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    interrupt = run._Interrupt()
+    with interrupt.handled():
+        signal.raise_signal(signal.SIGINT)
+        assert codes == []
+        signal.raise_signal(signal.SIGTERM)
+    assert codes == [143]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_command_that_does_not_heed_its_deadline_is_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    timers: list[Callable[[], None]] = []
+
+    class Timer:
+        daemon = False
+
+        def __init__(self, after_s: float, end: Callable[[], None]) -> None:
+            timers.append(end)
+
+        def start(self) -> None: ...
+        def cancel(self) -> None: ...
+
+    monkeypatch.setattr("threading.Timer", Timer)
+    with run._end_at_all_costs(1.0):
+        timers[0]()
+    assert codes == [8]
+    assert "still not done" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_reader_that_goes_away_is_no_error(run: str, flags: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = start("ls", run, *flags, stdout=writing)
+    os.close(writing)
+    assert ended(process)[::2] == (0, "")
