@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Final
 
-from ckptstore.errors import StoreError, TruncatedObjectError, WriteOutcomeUnknownError
+from ckptstore.errors import (
+    SettingsError,
+    StoreError,
+    TruncatedObjectError,
+    WriteOutcomeUnknownError,
+)
 from ckptstore.integrity import joined_crc64nvme
 from ckptstore.types import ByteRange, Key, Part, UploadId
 
@@ -15,6 +21,15 @@ _NOTE: Final = re.compile(r"(\d+)-(\d+)-(\d+)-([0-9a-f]{16}) (.*)")
 
 class UploadGoneError(StoreError):
     """The multipart upload was completed or aborted, or never was; start the object over."""
+
+
+def check_process(owner_pid: int, what: str) -> None:
+    """Refuse to go on in a forked child: threads and connections stay behind in its parent."""
+    if os.getpid() != owner_pid:
+        raise SettingsError(
+            f"{what} was opened by process {owner_pid} and cannot be used by {os.getpid()}, "
+            "which was forked from it; open the store again there"
+        )
 
 
 def check_target(byte_range: ByteRange, target: memoryview) -> None:

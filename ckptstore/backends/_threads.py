@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from ckptstore.backends._checks import check_process
 from ckptstore.backends._files import Stop
 
 T = TypeVar("T")
@@ -19,6 +21,7 @@ class Threads:
 
     def __init__(self, threads_max: int) -> None:
         self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="ckptstore-store")
+        self._pid = os.getpid()
         self._running: set[asyncio.Future[Any]] = set()
 
     async def run(
@@ -30,6 +33,7 @@ class Threads:
         because until then the thread uses the caller's memory. If it does not stop in time,
         ``abandoned`` is called.
         """
+        check_process(self._pid, "this store")
         stop = Stop()
         future = asyncio.wrap_future(self._pool.submit(work, stop))
         self._running.add(future)

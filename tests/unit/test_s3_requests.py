@@ -275,7 +275,7 @@ async def test_the_region_and_addressing_of_the_configuration_are_used(
 
 async def test_a_store_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stub_store(monkeypatch) as (stub, store):
-        monkeypatch.setattr("ckptstore.backends.s3.caller.os.getpid", lambda: 1)
+        monkeypatch.setattr("os.getpid", lambda: 1)
         with pytest.raises(SettingsError, match="forked"):
             await store.head(KEY)
         assert stub.asked == []

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError
 
+from ckptstore.backends._checks import check_process
 from ckptstore.backends.s3.errors import Call, translated
 from ckptstore.backends.s3.watch import Watch, watched
-from ckptstore.errors import CkptStoreError, CredentialsExpiredError, SettingsError
+from ckptstore.errors import CkptStoreError, CredentialsExpiredError
 from ckptstore.settings import RequestSettings
 from ckptstore.types import ByteRange, Key, UploadId
 
@@ -51,11 +52,7 @@ class Caller:
     @asynccontextmanager
     async def watched(self, call: Call) -> AsyncIterator[Watch]:
         """Run the block under a watch, and translate what it raises."""
-        if os.getpid() != self._pid:
-            raise SettingsError(
-                f"{self}: this store was opened by process {self._pid} and cannot be used by "
-                f"{os.getpid()}, which was forked from it; open it again there"
-            )
+        check_process(self._pid, repr(self))
         settings = self.settings
         completing = call.verb == "multipart_complete"
         answer_s = settings.complete_s_max if completing else settings.answer_s_max
