@@ -33,7 +33,7 @@ from ckptstore.manifest.model import (
     TensorEntry,
 )
 from ckptstore.progress import Progress
-from ckptstore.settings import Settings
+from ckptstore.settings import CommitSettings, Settings
 from ckptstore.store import ObjectStore
 from ckptstore.types import Key
 from ckptstore.upload.uploader import ShardSource, Uploader
@@ -104,6 +104,12 @@ async def save_checkpoint(
             assert_never(decision)
 
 
+def votes_until(deadline: Deadline, settings: CommitSettings) -> Deadline:
+    """Return until when a rank may work and vote; the time that is left is to decide in."""
+    reserve_s = min(settings.decision_s_reserve, 0.2 * deadline.budget_s)
+    return Deadline(deadline.at_s - reserve_s, deadline.budget_s - reserve_s)
+
+
 class _RankSave:
     """One rank's part in one attempt."""
 
@@ -132,11 +138,10 @@ class _RankSave:
             create_only=record.create_only,
             clock=clock,
         )
-        # Time kept back to decide in, and half of that for those who wait for the decision.
-        reserve_s = min(settings.commit.decision_s_reserve, 0.2 * deadline.budget_s)
-        self.votes_until = Deadline(deadline.at_s - reserve_s, deadline.budget_s - reserve_s)
-        self.decision_until = Deadline(
-            deadline.at_s - reserve_s / 2, deadline.budget_s - reserve_s / 2
+        self.votes_until = votes_until(deadline, settings.commit)
+        self.decision_until = Deadline(  # Half of what is kept back, for those who only wait.
+            (self.votes_until.at_s + deadline.at_s) / 2,
+            (self.votes_until.budget_s + deadline.budget_s) / 2,
         )
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 
+from ckptstore.clock import Deadline
 from ckptstore.errors import CkptStoreError, UsageError
 from ckptstore.manifest.layout import ShardKind
 from ckptstore.manifest.model import ItemEntry, Span, TensorEntry
@@ -18,6 +19,7 @@ from ckptstore.save import Contents
 from ckptstore.torch.safetensors import SHARD_SIZE_BYTES_MAX, Chunk, ShardLayout, lay_out
 from ckptstore.torch.shards import BrokenShard, Segments, bytes_segments, tensor_segments
 from ckptstore.torch.tensors import dtype_name
+from ckptstore.torch.threads import in_thread
 from ckptstore.types import Buffer
 from ckptstore.upload.uploader import ShardSource
 
@@ -63,6 +65,18 @@ def lay_out_plan(
             for item in plan.items
         ),
     )
+
+
+async def laid_out(lay_out: Callable[[], RankPlan], until: Deadline) -> RankPlan:
+    """Return what ``lay_out`` returns; if it fails or hangs, a plan that says so.
+
+    Even a bug is a vote: the other ranks are waiting to hear it.
+    """
+    try:
+        async with until.enforce("serialize what is to be saved"):
+            return await in_thread(lay_out)
+    except Exception as error:
+        return broken_plan(error)
 
 
 def broken_plan(error: Exception) -> RankPlan:

