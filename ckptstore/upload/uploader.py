@@ -112,8 +112,9 @@ class Uploader:
     async def _send_in_parts(
         self, key: Key, source: ShardSource, parts: Sequence[Part]
     ) -> tuple[int, ...]:
-        upload_id = await self._store.multipart_create(key)
+        creating = asyncio.ensure_future(self._store.multipart_create(key))
         try:
+            upload_id = await asyncio.shield(creating)
             async with task_group() as group:
                 tasks = [
                     group.create_task(self._send_part(key, source, upload_id, part))
@@ -124,7 +125,7 @@ class Uploader:
             crc = whole_crc(crcs, self._settings.block_size_bytes, source.size_bytes)
             await self._complete(key, upload_id, [one.etag for one in sent], source.size_bytes, crc)
         except BaseException:
-            await self._abandon(key, upload_id)
+            await self._abandon(key, creating)
             raise
         return crcs
 
@@ -153,22 +154,26 @@ class Uploader:
             if info.size_bytes != size_bytes or info.crc64nvme not in (None, crc):
                 raise
 
-    async def _abandon(self, key: Key, upload_id: UploadId) -> None:
-        """Abort within two seconds, also if cancelled meanwhile; the first error matters more."""
+    async def _abandon(self, key: Key, creating: asyncio.Future[UploadId]) -> None:
+        """Abort within two seconds, also if cancelled meanwhile; the first error matters more.
+
+        An upload that is still being created is waited for: what nobody knows, nobody aborts.
+        """
 
         async def abort() -> None:
             try:
                 async with asyncio.timeout(ABORT_S_MAX):
-                    await self._store.multipart_abort(key, upload_id)
+                    await self._store.multipart_abort(key, await creating)
             except (CkptStoreError, TimeoutError) as error:
                 logger.warning(
-                    "%s: its multipart upload %s could not be aborted (%s) and may be billed "
-                    "until it is; a lifecycle rule or a garbage collection ends it",
+                    "%s: its multipart upload could not be aborted (%s) and may be billed until "
+                    "it is; a lifecycle rule or a garbage collection ends it",
                     key,
-                    upload_id,
                     str(error) or "no answer",
                 )
 
+        if creating.done() and (creating.cancelled() or creating.exception() is not None):
+            return  # There is none, as far as anybody can tell.
         await asyncio.shield(asyncio.ensure_future(abort()))
 
     def _entry(
