@@ -14,8 +14,6 @@ from ckptstore import layers, testing
 from ckptstore.backends.memory import MemoryStore
 from ckptstore.errors import (
     StalledError,
-    ThrottledError,
-    TransientStoreError,
 )
 from ckptstore.layers._base import StoreLayer
 from ckptstore.layers.limit import LimitLayer
@@ -127,75 +125,6 @@ async def test_a_cancelled_request_gives_its_place_back() -> None:
     async with asyncio.timeout(5):
         await store.put(KEY, b"x")
     faulty.assert_all_used()
-
-
-class Crowded(MemoryStore):
-    """Refuses whoever is one too many, and remembers how many came at once."""
-
-    def __init__(self, room: int) -> None:
-        super().__init__()
-        self.room = room
-        self.inside = self.inside_max = 0
-
-    async def head(self, key: Key) -> ObjectInfo:
-        self.inside += 1
-        self.inside_max = max(self.inside_max, self.inside)
-        try:
-            await asyncio.sleep(1)
-            if self.inside > self.room:
-                raise ThrottledError("SlowDown", verb="head", key=key)
-            return ObjectInfo(key, 0, Version())
-        finally:
-            self.inside -= 1
-
-
-async def wave(store: ObjectStore, crowd: Crowded, count: int) -> int:
-    """Send ``count`` requests together; return how many were inside at most."""
-    crowd.inside_max = 0
-    await asyncio.gather(*(store.head(KEY) for _ in range(count)), return_exceptions=True)
-    return crowd.inside_max
-
-
-def test_throttling_halves_the_limit_once_a_wave_and_success_raises_it_slowly() -> None:
-    async def story() -> None:
-        crowd = Crowded(room=0)
-        store = LimitLayer(crowd, 16)
-        assert await wave(store, crowd, 16) == 16  # All of them are refused, together.
-        crowd.room = 100
-        assert await wave(store, crowd, 8) == 8
-        assert await wave(store, crowd, 16) == 9  # Eight successes make one more place.
-        for _ in range(20):
-            await wave(store, crowd, 100)
-        assert await wave(store, crowd, 100) == 16  # And never more than at first.
-
-    run_virtual(story())
-
-
-def test_throttling_narrows_also_when_places_were_free() -> None:
-    async def story() -> None:
-        crowd = Crowded(room=0)
-        store = LimitLayer(crowd, 16)
-        await wave(store, crowd, 1)
-        crowd.room = 100
-        assert await wave(store, crowd, 8) == 8
-        crowd.room = 0
-        for _ in range(10):
-            await wave(store, crowd, 1)
-        assert await wave(store, crowd, 5) == 1  # But one always gets through.
-
-    run_virtual(story())
-
-
-def test_other_failures_do_not_narrow() -> None:
-    async def story() -> None:
-        crowd = Crowded(room=100)
-        faulty = FaultLayer(crowd)
-        store = LimitLayer(faulty, 16)
-        faulty.script("head", *[Fault(TransientStoreError("reset"))] * 5)
-        assert await wave(store, crowd, 16) == 11
-        assert await wave(store, crowd, 16) == 16
-
-    run_virtual(story())
 
 
 # prefix
