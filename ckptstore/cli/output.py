@@ -7,7 +7,6 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from typing import Any, Final, TextIO
 
 from ckptstore.cli.exit_codes import NAMES, code_of
@@ -30,6 +29,10 @@ class Output:
         self.verbosity = verbosity
 
     def header(self) -> None:
+        if not self.as_json:
+            return
+        from importlib.metadata import version
+
         release = version("ckptstore")
         self._json({"v": JSON_VERSION, "type": "header", "verb": self.verb, "version": release})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 from typing import Final
 
 from ckptstore.cli.command import Command
@@ -13,6 +12,8 @@ LIBRARIES: Final = ("aiobotocore", "awscrt", "boto3", "msgspec", "torch", "zstan
 
 async def version(command: Command) -> int:
     """Show this release and its libraries."""
+    from importlib import metadata
+
     found = {name: release for name in LIBRARIES if (release := _release(name))}
     command.output.summary(
         "\n".join([version_text(), *(f"{name} {release}" for name, release in found.items())]),
@@ -26,10 +27,14 @@ async def version(command: Command) -> int:
 
 
 def version_text() -> str:
+    from importlib import metadata
+
     return f"ckptstore {metadata.version('ckptstore')} (Python {platform.python_version()})"
 
 
 def _release(name: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Final
 
 from ckptstore.manifest.model import ShardEntry
+
+BATCH_EXTENTS_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,7 @@ class FetchPlan:
 def plan_batches(extents: Iterable[Extent], batch_bytes: int) -> list[tuple[Extent, ...]]:
     """Cut and gather extents into batches of at most ``batch_bytes`` (or of one block).
 
+    Small ones come together, up to ``BATCH_EXTENTS_MAX``, for others have to get work as well.
     The cuts are on whole blocks, at the same places for all extents of a shard, and what lies
     between two cuts stays in one batch if it fits: so a block is seldom read twice.
     """
@@ -133,7 +137,7 @@ def plan_batches(extents: Iterable[Extent], batch_bytes: int) -> list[tuple[Exte
     for _, group in groupby(windows, key=lambda extent: _window_of(extent, batch_bytes)):
         together = tuple(group)
         for unit in [together] if _size(together) <= batch_bytes else [(e,) for e in together]:
-            if batch and _size(unit) > room:
+            if batch and (_size(unit) > room or len(batch) >= BATCH_EXTENTS_MAX):
                 batches.append(tuple(batch))
                 batch, room = [], batch_bytes
             batch += unit

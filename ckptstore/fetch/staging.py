@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ckptstore.backends._diagnose import RESOURCE_ERRNOS, resource_error
+from ckptstore.concurrency import map_concurrently
 from ckptstore.errors import CkptStoreError, ConflictError, LocalResourceError, UsageError
 from ckptstore.fetch.plan import OutputFile
 
 T = TypeVar("T")
 
+SYNCED_TOGETHER: Final = 64  # By one thread; several at once share what the disk does for each.
 THREAD_S_MAX: Final = 60.0  # What a disk may take for one batch before we give up on a thread.
 
 
@@ -35,7 +37,7 @@ async def staged(destination: Path, *, size_bytes: int, file_count: int) -> Asyn
         with local_errors(staging, "create the directory"):
             staging.mkdir()
         yield staging
-        await in_thread(_publish, staging, final)
+        await _publish(staging, final)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -128,25 +130,41 @@ def _check_room(parent: Path, size_bytes: int, file_count: int) -> None:
         )
 
 
-def _publish(staging: Path, final: Path) -> None:
-    with local_errors(staging, "make the files durable"):
-        for directory, _, names in os.walk(staging, topdown=False):
-            for name in names:
-                _sync(Path(directory, name))
-            _sync(Path(directory))
+async def _publish(staging: Path, final: Path) -> None:
+    files, directories = await in_thread(_contents, staging)
+    groups = [
+        files[start : start + SYNCED_TOGETHER] for start in range(0, len(files), SYNCED_TOGETHER)
+    ]
+    await map_concurrently(lambda group: in_thread(_sync, group), groups)
+    await in_thread(_sync, directories)
+    await in_thread(_appear, staging, final)
+
+
+def _contents(root: Path) -> tuple[list[Path], list[Path]]:
+    """Return all files below ``root``, and all directories, itself last."""
+    files: list[Path] = []
+    directories: list[Path] = []
+    for directory, _, names in os.walk(root, topdown=False):
+        files += [Path(directory, name) for name in names]
+        directories.append(Path(directory))
+    return files, directories
+
+
+def _appear(staging: Path, final: Path) -> None:
     try:
         staging.rename(final)
     except OSError as error:
         raise ConflictError(
             f"something appeared at {final} meanwhile ({error.strerror}); nothing was restored"
         ) from error
-    with local_errors(final.parent, "make the directory durable"):
-        _sync(final.parent)
+    _sync([final.parent])
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _sync(paths: Sequence[Path]) -> None:
+    for path in paths:
+        with local_errors(path, "make it durable"):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

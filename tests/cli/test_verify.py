@@ -214,3 +214,13 @@ def test_all_of_one_checkpoint_makes_no_sense(cli: Cli, run: str) -> None:
     ended = cli("verify", f"{run}@100", "--all")
     assert ended.code == 2
     assert "leave the @ away" in ended.err
+
+
+def test_a_retired_checkpoint_is_not_verified_any_more(cli: Cli, run: str, store: Path) -> None:
+    uid = cli("show", f"{run}@100", "--json").summary["uid"]
+    (store / "runs" / "llama" / "retired").mkdir()
+    (store / "runs" / "llama" / "retired" / uid).touch()
+    (one,) = cli("verify", run, "--all", "--json").of_type("checkpoint")
+    assert one["step"] == 200
+    states = [line["state"] for line in cli("ls", run, "--json").of_type("checkpoint")]
+    assert states == ["committed", "retired"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptstore.fetch.plan import Extent, Placement, plan_batches
+from ckptstore.fetch.plan import BATCH_EXTENTS_MAX, Extent, Placement, plan_batches
 from ckptstore.integrity import block_crcs, whole_crc
 from ckptstore.manifest.model import ShardEntry, pack_crcs
 from ckptstore.types import Key
@@ -123,3 +123,9 @@ def test_no_block_of_a_fully_wanted_shard_is_in_two_batches(sizes: tuple[int, ..
         for batch in batches
     ]
     assert sum(map(len, blocks)) == math.ceil(24 / BLOCK_BYTES)
+
+
+def test_many_small_files_are_shared_out() -> None:
+    extents = [Extent(shard_of(1, f"{n}"), 0, 1, Placement.flat(f"{n}", 0, 1)) for n in range(1000)]
+    batches = plan_batches(extents, 1 << 20)
+    assert max(map(len, batches)) == BATCH_EXTENTS_MAX
