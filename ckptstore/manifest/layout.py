@@ -157,6 +157,17 @@ def rank_record_key(run: str, uid: str, rank: int) -> Key:
     return parse_key(f"{rank_records_prefix(run, uid)}{rank:06d}.json.zst")
 
 
+def seat_key(run: str, uid: str, rank: int) -> Key:
+    """Return where the one process says that it is this rank, where ranks are given by hand."""
+    return parse_key(f"{attempts_prefix(run)}{check_uid(uid)}/seat-{rank:06d}")
+
+
+def job_key(run: str, step: int, job: str) -> Key:
+    """Return where the processes of a job, which share nothing but its id, find the attempt."""
+    digest = hashlib.sha256(job.encode()).hexdigest()[:32]
+    return parse_key(f"{run_prefix(run)}jobs/{check_step(step):012d}-{digest}.json")
+
+
 def decisions_prefix(run: str) -> str:
     return f"{run_prefix(run)}decisions/"
 

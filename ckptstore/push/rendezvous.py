@@ -10,7 +10,6 @@ and what an earlier, dead push of the same id left behind cannot be joined to a 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import secrets
 from dataclasses import dataclass
@@ -27,10 +26,10 @@ from ckptstore.errors import (
     UsageError,
 )
 from ckptstore.manifest.codec import decode_attempt, encode_record
-from ckptstore.manifest.layout import attempts_prefix, run_prefix
+from ckptstore.manifest.layout import job_key, seat_key
 from ckptstore.manifest.model import Abort, Attempt, StoreRecord
 from ckptstore.settings import CommitSettings
-from ckptstore.types import Key, parse_key
+from ckptstore.types import Key
 
 logger = logging.getLogger(__name__)
 
@@ -148,8 +147,7 @@ class Meeting:
 
     async def _take_seat(self, attempt: Attempt) -> None:
         token = secrets.token_hex(16).encode()
-        directory = f"{attempts_prefix(self.run)}{attempt.uid}"
-        key = parse_key(f"{directory}/seat-{self.part.rank:06d}")
+        key = seat_key(self.run, attempt.uid, self.part.rank)
         if await put_standing(self.store, key, token) != token:
             raise ConflictError(
                 f"another process already pushes as rank {self.part.rank} of {attempt.uid}; give "
@@ -178,5 +176,4 @@ class Meeting:
 
     @property
     def _key(self) -> Key:
-        digest = hashlib.sha256(str(self.part.job).encode()).hexdigest()[:32]
-        return parse_key(f"{run_prefix(self.run)}jobs/{self.step:012d}-{digest}.json")
+        return job_key(self.run, self.step, self.part.job or "")
