@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 from ckptstore.clock import Clock, Deadline
 from ckptstore.commit.catalog import latest_commit, newest_incarnation
+from ckptstore.commit.pins import PIN_S, PinStore, pinned
 from ckptstore.commit.standing import put_standing
-from ckptstore.errors import ConflictError
+from ckptstore.errors import CheckpointNotFoundError, ConflictError
 from ckptstore.manifest.codec import decode_incarnation, encode_record
 from ckptstore.manifest.layout import Uid, begin_key, check_step, incarnation_key
 from ckptstore.manifest.model import Attempt, Incarnation
-from ckptstore.store import SupportsGet, SupportsList, SupportsPut
+
+logger = logging.getLogger(__name__)
 
 
-class BeginStore(SupportsGet, SupportsPut, SupportsList, Protocol):
-    """All that beginning needs."""
+class BeginStore(PinStore, Protocol):
+    """All that beginning needs. It deletes its own pin, and nothing else."""
 
 
 async def claim_incarnation(
@@ -32,11 +36,44 @@ async def claim_incarnation(
 
     From here on, what an earlier start of the job still commits never becomes the latest.
     ``parent_uid`` is the checkpoint this start went on from; if it is not known, the latest
-    one is taken for it.
+    one is taken for it. Until it has committed something, the parent is what it would start
+    again from; so the parent is pinned until the claim stands, and retention keeps it then.
     """
-    if parent_uid is None:
-        latest = await latest_commit(store, run)
-        parent_uid = latest.attempt.uid if latest else None
+    async with AsyncExitStack() as pins:
+        parent_uid = await _pinned_parent(pins, store, run, parent_uid, clock)
+        return await _claim(store, run, parent_uid, facts, clock)
+
+
+async def _pinned_parent(
+    pins: AsyncExitStack, store: BeginStore, run: str, parent_uid: str | None, clock: Clock
+) -> str | None:
+    if parent_uid is not None:
+        if not await _pin(pins, store, run, parent_uid, clock):
+            logger.warning(
+                "run %s: retention removed checkpoint %s, which this job went on from; until the "
+                "job commits one of its own, the run's latest checkpoint cannot be read",
+                run,
+                parent_uid,
+            )
+        return parent_uid
+    while (latest := await latest_commit(store, run)) is not None:
+        if await _pin(pins, store, run, latest.attempt.uid, clock):
+            return latest.attempt.uid  # Else it was retired, because there is a later one by now.
+    return None
+
+
+async def _pin(pins: AsyncExitStack, store: BeginStore, run: str, uid: str, clock: Clock) -> bool:
+    pin = pinned(store, run, uid, clock=clock, holder="claim", deadline=Deadline.after(PIN_S))
+    try:
+        await pins.enter_async_context(pin)
+    except CheckpointNotFoundError:
+        return False
+    return True
+
+
+async def _claim(
+    store: BeginStore, run: str, parent_uid: str | None, facts: Mapping[str, str], clock: Clock
+) -> Incarnation:
     number = await newest_incarnation(store, run)
     while True:
         number += 1
