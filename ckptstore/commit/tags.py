@@ -30,6 +30,8 @@ async def put_tag(store: TagStore, run: str, name: str, uid: str, *, clock: Cloc
     A name is given once: to move it, delete the tag first. Raises ``ConflictError`` if another
     checkpoint has it, and ``CheckpointNotFoundError`` if retention has let go of this one.
     """
+    if await is_retired(store, run, uid):
+        raise removed(run, uid)
     key = tag_key(run, name)
     tag = Tag(run=run, name=name, uid=uid, tagged_unix_s=clock.unix_s())
     standing = decode_tag(await put_standing(store, key, encode_record(tag)), key)
@@ -38,7 +40,7 @@ async def put_tag(store: TagStore, run: str, name: str, uid: str, *, clock: Cloc
             f"run {run}: tag {name} is on checkpoint {standing.uid} already; delete the tag "
             "first to move it"
         )
-    if await is_retired(store, run, uid):
+    if await is_retired(store, run, uid):  # Since we asked; whoever did it may not see the tag.
         if standing == tag:
             await delete_tag(store, run, name)
         raise removed(run, uid)
