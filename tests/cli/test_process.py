@@ -110,12 +110,13 @@ def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
     interrupt = run._Interrupt()
+    before = signal.getsignal(signal.SIGINT)
     with interrupt.handled():
         signal.raise_signal(signal.SIGINT)
         assert codes == []
         signal.raise_signal(signal.SIGTERM)
     assert codes == [143]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_command_that_does_not_heed_its_deadline_is_ended(
