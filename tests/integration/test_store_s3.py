@@ -45,6 +45,7 @@ class TestS3(S3Contract):
 
 class TestStackOverS3(S3Contract):
     prefix: ClassVar[str] = "some/prefix/"
+    list_count: ClassVar[int] = 30  # The long one is told bare.
 
     @pytest.fixture
     async def store(self, bucket: Bucket) -> AsyncIterator[ObjectStore]:
