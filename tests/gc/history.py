@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ckptstore.backends.memory import MemoryStore
+from ckptstore.clock import Deadline
+from ckptstore.commit.begin import claim_incarnation
 from ckptstore.commit.catalog import latest_commit, read_decision
 from ckptstore.commit.committer import Committer
 from ckptstore.gc.execute import CollectionReport, collect
@@ -19,6 +21,7 @@ from ckptstore.load import read_manifest
 from ckptstore.manifest.layout import ShardKind, data_key
 from ckptstore.manifest.model import Abort, Attempt, Commit
 from ckptstore.restore.verify import verify_shards
+from ckptstore.save import Contents, save_checkpoint
 from ckptstore.store import ObjectStore
 from ckptstore.testing.virtual_time import VirtualClock
 from ckptstore.types import Key, ObjectInfo, UploadInfo
@@ -54,6 +57,29 @@ class History:
         attempt = await self.begin(step)
         await self.world.save_rank(attempt, 0, BytesShard(data))
         return attempt.uid
+
+    async def commit_with(self, metrics: dict[str, float], step: int) -> str:
+        attempt = await self.begin(step)
+        await save_checkpoint(
+            [BytesShard()],
+            Contents(metrics=metrics),
+            attempt=attempt,
+            rank=0,
+            store=self.store,
+            record=self.world.record,
+            deadline=Deadline.after(100),
+            settings=SETTINGS,
+            clock=CLOCK,
+        )
+        return attempt.uid
+
+    async def restart(self, parent_uid: str | None = None) -> int:
+        """Start the job again, from a checkpoint or from the latest one."""
+        claim = await claim_incarnation(
+            self.store, run=RUN, parent_uid=parent_uid, facts={}, clock=CLOCK
+        )
+        self.incarnation = claim.number
+        return claim.number
 
     async def commits(self, *steps: int) -> list[str]:
         return [await self.commit(step) for step in steps]
@@ -104,8 +130,20 @@ class History:
         keys = [info.key async for info in self.store.list_objects("data/")]
         return [key for key in keys if uid is None or uid in key.split("/")]
 
+    async def keys_of(self, uid: str) -> list[Key]:
+        return sorted(key for key in await self.keys() if uid in key)
+
     async def keys(self) -> set[Key]:
         return {info.key async for info in self.store.list_objects("")}
+
+    async def assert_nothing_left(self, kept: Collection[str]) -> None:
+        """What is left is what was kept, and records that stay for ever."""
+        assert {key.split("/")[3] for key in await self.data_keys()} == set(kept)
+        assert self.store.uploads_open == 0
+        records = {key for key in await self.keys() if f"{RUN}/attempts/" in key}
+        assert {key.split("/")[3] for key in records} == set(kept)
+        plan = await self.plan()
+        assert (plan.garbage, plan.left_alone) == ((), ())
 
     async def assert_intact(self, uid: str) -> None:
         commit = await read_decision(self.store, RUN, uid)
@@ -165,10 +203,11 @@ class SteppedStore(AroundLayer):
         due = await self._step(request)
         if due and self._act and not self._landed:
             await self._act()
-        answer = await send()
-        if due and self._act and self._landed:
-            await self._act()
-        return answer
+        try:
+            return await send()
+        finally:
+            if due and self._act and self._landed:
+                await self._act()
 
     async def list_objects(self, prefix: str):  # type: ignore[no-untyped-def]  # noqa: ANN201
         async def listing() -> list[ObjectInfo]:
