@@ -210,6 +210,8 @@ def _in_our_words(
                 f"there is no bucket {call.bucket!r} ({detail}); check its name, the region and "
                 "the endpoint, or create it: this program never does"
             )
+        case Meaning.DENIED:
+            return PermissionDeniedError(f"not allowed in bucket {call.bucket!r}: {detail}", **at)
         case Meaning.REGION:
             region = said.get("Region") or headers.get("x-amz-bucket-region") or "another region"
             return SettingsError(
@@ -237,7 +239,6 @@ _CLASSES: Final[dict[Meaning, type[StoreError]]] = {
     Meaning.SERVER: TransientStoreError,
     Meaning.AUTH_EXPIRED: CredentialsExpiredError,
     Meaning.SIGNATURE: PermissionDeniedError,
-    Meaning.DENIED: PermissionDeniedError,
     Meaning.NO_OBJECT: ObjectNotFoundError,
     Meaning.EXISTS: ObjectExistsError,
     Meaning.CONFLICT: RefusedError,
