@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader as DcpStorageReader
 from torch.futures import Future
 
-from ckptstore.clock import Deadline
+from ckptstore.clock import Deadline, SystemClock
+from ckptstore.commit.pins import pinned
 from ckptstore.errors import CkptStoreError, StoreError, UsageError
 from ckptstore.load import find_checkpoint, read_manifest
 from ckptstore.location import AtStep, Latest, parse_run
@@ -25,6 +26,7 @@ from ckptstore.opening import opened_store
 from ckptstore.restore.reader import CheckedReader
 from ckptstore.runtime import run_sync
 from ckptstore.settings import Settings
+from ckptstore.store import ObjectStore
 from ckptstore.torch.agree import agree
 from ckptstore.torch.identity import is_run_url, step_of
 from ckptstore.torch.items import checked_item
@@ -197,21 +199,35 @@ class StorageReader(DcpStorageReader):
         topic = ("load", f"run {self._run}", f"@{self.selector}", f"#{serial}")
         # Nobody knows here which ranks take part, so the first to come is the one to find out.
         found = await agree(topic, find, leads=None, deadline=deadline)
-        async with (
-            deadline.enforce(f"{self.checkpoint_id}: read the manifest"),
-            opened_store(self.location.store, self.settings) as store,
-        ):
-            return await read_manifest(store, msgspec.json.decode(found, type=Commit))
+        commit = msgspec.json.decode(found, type=Commit)
+        doing = f"{self.checkpoint_id}: read the manifest"
+        async with self._pinned_store(commit.attempt.uid, doing, deadline) as store:
+            return await read_manifest(store, commit)
 
     async def _read(self, groups: Iterable[Sequence[Target]], left_s: float) -> None:
-        async with (
-            Deadline.after(left_s).enforce("load"),
-            opened_store(self.location.store, self.settings) as store,
-        ):
+        assert self._attempt is not None
+        async with self._pinned_store(self._attempt.uid, "load", Deadline.after(left_s)) as store:
             reader = CheckedReader(store, self.settings.transfer)
             for group in groups:
                 await reader.read_wanted([target.want() for target in group])
                 await in_thread(partial(_take_all, group))
+
+    @asynccontextmanager
+    async def _pinned_store(
+        self, uid: str, doing: str, deadline: Deadline
+    ) -> AsyncIterator[ObjectStore]:
+        """Open the store, with retention kept away from the checkpoint.
+
+        Twice a load, because between the two nobody would tell us that DCP gave up. If retention
+        comes in between, the second time says so.
+        """
+        run, clock = self.location.run, SystemClock()
+        async with (
+            deadline.enforce(doing),
+            opened_store(self.location.store, self.settings) as store,
+            pinned(store, run, uid, clock=clock, holder="load", deadline=deadline),
+        ):
+            yield store
 
     def _targets(
         self, tensors: Iterable[tuple[ReadItem, torch.Tensor]], scratch_bytes_max: int

@@ -25,15 +25,18 @@ from ckptstore.errors import (
     UntrustedCodeError,
     UsageError,
 )
+from ckptstore.manifest.layout import retired_key
 from ckptstore.manifest.model import (
     ItemEntry,
     Manifest,
     Ready,
     TensorEntry,
 )
+from ckptstore.runtime import run_sync
 from ckptstore.testing.faults import Damage, Fault, FaultLayer, Silence
 from ckptstore.torch import StorageReader, StorageWriter
 from ckptstore.torch.metadata import metadata_of
+from ckptstore.types import ByteRange, Key, parse_key
 from tests.torch.test_items import Trap
 from tests.torch.worlds import SMALL, fresh_url, load, manifest_of, random_bits, save
 
@@ -173,6 +176,43 @@ def test_code_in_an_item_is_refused_and_not_run(tmp_path: Path) -> None:
     assert not trap.exists()
     load(state, StorageReader(url, trusted_globals=[f"{os.name}.mkdir"]))
     assert trap.exists()
+
+
+def test_retention_is_kept_away_while_data_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    seen: list[list[str]] = []
+
+    class Watched(FaultLayer):
+        async def get_into(self, key: Key, byte_range: ByteRange, target: memoryview) -> None:
+            seen.append([info.key async for info in store.list_objects("prefix/runs/llama/pins/")])
+            await super().get_into(key, byte_range, target)
+
+    monkeypatch.setattr(opening, "named_memory_store", lambda name: Watched(store))
+    url = fresh_url()
+    save(STATE, StorageWriter(url, step=7))
+    load(into(), StorageReader(url))
+    uid = manifest_of(url).attempt.uid
+    assert seen
+    assert [f"/pins/{uid}/" in key for keys in seen for key in keys] == [True] * len(seen)
+    assert not any("/pins/" in key for key in store._objects)
+
+
+def test_a_checkpoint_that_retention_took_in_the_middle_of_a_load_is_said_to_be_gone(
+    faults: FaultLayer,
+) -> None:
+    url = fresh_url()
+    save(STATE, StorageWriter(url, step=7))
+    save(STATE, StorageWriter(url, step=8))
+    uid = manifest_of(f"{url}@7").attempt.uid
+
+    class Overtaken(DefaultLoadPlanner):
+        def create_local_plan(self) -> LoadPlan:
+            mark = parse_key(f"prefix/{retired_key('llama', uid)}")
+            run_sync(lambda: faults.put(mark, b""), timeout_s=10)
+            return super().create_local_plan()
+
+    with pytest.raises(CheckpointNotFoundError, match=rf"step 7 .*{uid}"):
+        load(into(), StorageReader(f"{url}@7"), planner=Overtaken())
 
 
 def test_ranks_that_found_different_checkpoints_do_not_load_a_mixture(url: str) -> None:
