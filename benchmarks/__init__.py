@@ -1,0 +1,1 @@
+"""What moving checkpoints costs, next to everybody else who moves them."""
