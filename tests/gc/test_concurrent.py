@@ -64,7 +64,7 @@ class Life:
                 continue
             await world.save_rank(attempt, 0, BytesShard(bytes(range(step))))
             await self.history.collect(POLICY, self.store)
-            await wait(self.rng.uniform(0, 600))
+            await wait(self.rng.uniform(0, 3000))
         self.is_over = True
 
     async def read_now_and_then(self) -> None:
