@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NewType, TypeAlias
@@ -11,6 +12,8 @@ UploadId = NewType("UploadId", str)
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MIB: Final = 1024 * 1024
+_DOTTED: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
+_UNPRINTABLE: Final = re.compile(r"[\\\x00-\x1f\x7f]")
 KEY_BYTES_MAX: Final = 1024  # The S3 limit, and the smallest among the stores we know.
 
 
@@ -20,11 +23,10 @@ def parse_key(text: str) -> Key:
     A key is relative, never empty, and holds no segment that a file system or an HTTP client
     would resolve, so it can never lead out of the place it is used in.
     """
-    if not text or text.startswith("/") or text.endswith("/"):
-        raise ValueError(f"key must be relative and non-empty: {text!r}")
-    if any(segment in ("", ".", "..") for segment in text.split("/")):
-        raise ValueError(f"key has an empty or dotted segment: {text!r}")
-    if "\\" in text or any(ord(character) < 0x20 or character == "\x7f" for character in text):
+    # A decision names a record of every rank, so this runs ten thousand times in a row.
+    if _DOTTED.search(text):
+        raise ValueError(f"key must be relative, without empty or dotted segments: {text!r}")
+    if _UNPRINTABLE.search(text):
         raise ValueError(f"key has a backslash or a control character: {text!r}")
     if len(text.encode()) > KEY_BYTES_MAX:
         raise ValueError(f"key is longer than {KEY_BYTES_MAX} bytes: {text[:80]!r}...")
