@@ -29,6 +29,7 @@ from ckptstore.commit.begin import begin_attempt, claim_incarnation
 from ckptstore.commit.catalog import latest_commit
 from ckptstore.errors import ThrottledError
 from ckptstore.layers._around import AroundLayer, Request
+from ckptstore.manifest.codec import decode_decision
 from ckptstore.manifest.layout import ShardKind
 from ckptstore.manifest.model import Commit, FileEntry, StoreRecord
 from ckptstore.opening import layered
@@ -175,7 +176,7 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     # All ranks live in this one process: what each would decode for itself is decoded once.
-    setattr(committer, "decode_decision", lru_cache(maxsize=4)(committer.decode_decision))  # noqa: B010
+    setattr(committer, "decode_decision", lru_cache(maxsize=4)(decode_decision))  # noqa: B010
     cases = [
         (ranks, latency_ms / 1000, fan_out, throttled)
         for ranks in arguments.ranks
