@@ -190,7 +190,10 @@ class Servers:
 def running_servers() -> Iterator[Servers]:
     """Yield servers that are gone when the block ends, and if this process is killed."""
     STATE.mkdir(exist_ok=True)
-    home = Path(tempfile.mkdtemp(prefix="session-", dir=STATE))
+    for left in STATE.glob("session-*-*"):  # Of runs that were killed: their servers died too.
+        if not Path(f"/proc/{left.name.split('-')[1]}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    home = Path(tempfile.mkdtemp(prefix=f"session-{os.getpid()}-", dir=STATE))
     servers = Servers(home)
     try:
         yield servers

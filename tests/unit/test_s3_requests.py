@@ -185,6 +185,49 @@ async def test_a_body_that_ends_early_is_noticed(monkeypatch: pytest.MonkeyPatch
             await store.get(KEY)
 
 
+async def in_chunks(peer: Peer) -> None:
+    await peer.read_body()
+    await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    await peer.send(b"6\r\n012345\r\n4\r\n6789\r\n0\r\n\r\n")
+
+
+async def test_a_body_of_undeclared_length_is_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with stub_store(monkeypatch, in_chunks, in_chunks) as (_, store):
+        assert await store.get(KEY) == DATA
+        target = bytearray(10)
+        await store.get_into(KEY, ByteRange(0, 10), memoryview(target))
+        assert target == DATA
+
+
+def page(*keys: str, following: str = "") -> bytes:
+    entries = "".join(f"<Contents><Key>{key}</Key><Size>1</Size></Contents>" for key in keys)
+    more = (
+        f"<EncodingType>url</EncodingType><IsTruncated>{str(bool(following)).lower()}</IsTruncated>"
+    )
+    name = "NextContinuationToken"
+    token = "" if following in ("", "lost") else f"<{name}>{following}</{name}>"
+    return f"<ListBucketResult>{more}{token}{entries}</ListBucketResult>".encode()
+
+
+async def test_a_listing_goes_on_from_page_to_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (answer(200, page("p/", "p/a", "p/b%20c", following="t1")), answer(200, page("p/d")))
+    async with stub_store(monkeypatch, *script) as (stub, store):
+        found = [info.key async for info in store.list_objects("p/")]
+        assert found == ["p/a", "p/b c", "p/d"]  # "p/" is what a console made.
+        assert "prefix=p%2F" in stub.asked[0].target
+        assert "continuation-token=t1" in stub.asked[1].target
+
+
+async def test_a_listing_that_does_not_say_how_it_goes_on_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with stub_store(monkeypatch, answer(200, page("p/a", following="lost"))) as (_, store):
+        with pytest.raises(StoreError, match="goes on"):
+            _ = [info async for info in store.list_objects("p/")]
+
+
 # credentials, regions, addresses
 
 

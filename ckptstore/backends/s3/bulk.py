@@ -110,7 +110,7 @@ def _check_range(key: Key, byte_range: ByteRange, answer: Mapping[str, Any]) -> 
     """Refuse an answer that is not for exactly the bytes that were asked for."""
     text = answer.get("ContentRange")
     if text is None:  # The store sent the whole object; that may be what was wanted.
-        size_bytes = int(answer["ContentLength"])
+        size_bytes = int(answer.get("ContentLength", byte_range.stop))
         if (byte_range.start, byte_range.stop) == (0, size_bytes):
             return
         if byte_range.stop > size_bytes:

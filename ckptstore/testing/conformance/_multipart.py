@@ -120,6 +120,16 @@ class MultipartContract(ContractBase):
         await store.multipart_abort(KEY, upload_id)
         await self.assert_nothing_visible(store)
 
+    async def test_parts_out_of_their_order_are_refused(self, store: ObjectStore) -> None:
+        size = self.part_size_bytes
+        half = self.content(size)  # The same twice: the checksum of the whole shows nothing.
+        upload_id = await store.multipart_create(KEY)
+        etags = [await self.send(store, upload_id, index, half) for index in range(2)]
+        with pytest.raises(StoreError):
+            await self.complete(store, upload_id, etags[::-1], half + half)
+        await store.multipart_abort(KEY, upload_id)
+        await self.assert_nothing_visible(store)
+
     async def test_an_aborted_upload_never_becomes_visible(self, store: ObjectStore) -> None:
         upload_id = await store.multipart_create(KEY)
         etag = await self.send(store, upload_id, 0, b"payload")
