@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -126,13 +127,17 @@ def aws_environment(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
 
 @asynccontextmanager
 async def stub_store(
-    monkeypatch: pytest.MonkeyPatch, *script: Behaviour, settings: RequestSettings = QUICK
+    monkeypatch: pytest.MonkeyPatch,
+    *script: Behaviour,
+    settings: RequestSettings = QUICK,
+    tls: ssl.SSLContext | None = None,
+    **variables: str,
 ) -> AsyncIterator[tuple[Stub, S3Store]]:
     """Yield a stub and a store that talks to it. Everything in the script has to happen."""
     stub = Stub(list(script))
-    server = await asyncio.start_server(stub.serve, "127.0.0.1", 0)
-    stub.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    aws_environment(monkeypatch, AWS_ENDPOINT_URL=stub.url)
+    server = await asyncio.start_server(stub.serve, "127.0.0.1", 0, ssl=tls)
+    stub.url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    aws_environment(monkeypatch, AWS_ENDPOINT_URL=stub.url, **variables)
     store = await open_s3_store("bucket", settings)
     try:
         yield stub, store
