@@ -16,8 +16,8 @@ from ckptstore.types import Buffer, ByteRange
 class FileSource:
     """A ``ShardSource`` over a file. Holds one descriptor for each part being read, no more.
 
-    Every read compares the file with what it was when it was found, before and after, so
-    parts of two states of a file never end up in one object: ``ConflictError`` instead.
+    Every read ends with comparing the file with what it was when it was found, so parts of two
+    states of a file never end up in one object: ``ConflictError`` instead.
     """
 
     kind = ShardKind.FILE
@@ -43,7 +43,6 @@ class FileSource:
         except OSError as error:
             raise self._unreadable(error) from error
         try:
-            self._check_unchanged(descriptor)
             data = self._filled(descriptor, byte_range)
             self._check_unchanged(descriptor)
         except OSError as error:

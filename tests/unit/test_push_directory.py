@@ -25,12 +25,13 @@ from ckptstore.location import AtStep, Latest, Selector
 from ckptstore.manifest.model import Commit
 from ckptstore.opening import layered
 from ckptstore.push.directory import Pushed, push_directory
-from ckptstore.push.rendezvous import Part
+from ckptstore.push.rendezvous import Meeting, Part
 from ckptstore.store import OVERWRITE, ObjectStore
 from ckptstore.testing.faults import Fault, FaultLayer
+from ckptstore.testing.virtual_time import VirtualClock, run_virtual
 from ckptstore.types import Buffer, Capabilities, Key, PutMode, UploadId, Version
 from tests.cli.files import Files, files_in, write_files
-from tests.world import RUN, SETTINGS
+from tests.world import RECORD, RUN, SETTINGS
 
 FILES: Files = {"a": b"0123456789", "deep/b": b"xyz", "empty": b""}
 
@@ -283,16 +284,42 @@ async def test_two_processes_with_one_rank_do_not_mix(tmp_path: Path) -> None:
     assert len([one for one in ended if isinstance(one, Pushed)]) == 2
 
 
-async def test_two_processes_with_rank_0_end_with_nothing_committed(tmp_path: Path) -> None:
+def meeting(store: ObjectStore, part: Part) -> Meeting:
+    return Meeting(
+        store=store,
+        record=RECORD,
+        run=RUN,
+        step=5,
+        part=part,
+        clock=VirtualClock(),
+        settings=SETTINGS.commit,
+    )
+
+
+class Interleaved(FaultLayer):
+    """A store whose requests take turns, as those of several processes do."""
+
+    async def get(self, key: Key) -> bytes:
+        try:
+            return await super().get(key)
+        finally:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("at_once", "attempts"), [(True, 2), (False, 1)])
+async def test_two_processes_with_rank_0_end_with_nothing_committed(
+    at_once: bool, attempts: int
+) -> None:
     store = MemoryStore()
-    directory = write_files(tmp_path / "in", FILES)
+    seen = Interleaved(store) if at_once else store
+    deadline = Deadline.after(60.0)
     ended = await asyncio.gather(
-        push(directory, store, part=of_two(0), deadline_s=1.0),
-        push(directory, store, part=of_two(0), deadline_s=1.0),
+        meeting(seen, of_two(0)).attempt(deadline),
+        meeting(seen, of_two(0)).attempt(deadline),
         return_exceptions=True,
     )
-    assert {type(error) for error in ended} == {ConflictError, CheckpointAbortedError}
-    assert set(await states_in(store)) == {"aborted"}
+    assert len([error for error in ended if isinstance(error, ConflictError)]) == 1
+    assert await states_in(store) == ["aborted"] * attempts
 
 
 async def test_nodes_that_were_told_different_world_sizes_are_refused(tmp_path: Path) -> None:
@@ -306,10 +333,12 @@ async def test_nodes_that_were_told_different_world_sizes_are_refused(tmp_path: 
     assert await states_in(store) == ["aborted"]
 
 
-async def test_a_node_that_waits_in_vain_says_for_whom(tmp_path: Path) -> None:
-    directory = write_files(tmp_path / "in", FILES)
-    with pytest.raises(DeadlineExceededError, match="waiting for rank 0 of job 'job-1'"):
-        await push(directory, MemoryStore(), part=of_two(1), deadline_s=0.2)
+def test_a_node_that_waits_in_vain_says_for_whom() -> None:
+    async def wait() -> None:
+        await meeting(MemoryStore(), of_two(1)).attempt(Deadline.after(1800.0))
+
+    with pytest.raises(DeadlineExceededError, match="rank 0 of job 'job-1': not done within 1800"):
+        run_virtual(wait())
 
 
 async def test_nodes_cannot_meet_in_a_store_without_put_if_absent(tmp_path: Path) -> None:
