@@ -23,7 +23,7 @@ from tests.world import RECORD, RUN, BytesShard
 
 SETTINGS = Settings(
     transfer=TransferSettings(block_size_bytes=8, part_size_bytes=16, in_flight_bytes_max=32),
-    commit=CommitSettings(poll_s_max=4.0),
+    commit=CommitSettings(poll_s_max=15.0),
 )
 HEX_DIGITS = "abcdef0123456789"
 
@@ -41,6 +41,7 @@ class Told:
     attempt: Attempt
     answers: list[Commit | Exception] = field(default_factory=list)
     killed: set[int] = field(default_factory=set)
+    unheard: set[str] = field(default_factory=set)  # Uploads of which no process was told.
 
 
 @dataclass
@@ -107,6 +108,7 @@ class Job:
             told.answers.append(error)
         else:
             told.answers.append(answer)
+        told.unheard |= process.unheard
 
     async def _save(
         self, attempt: Attempt, rank: int, process: Process, deadline_s: float | None

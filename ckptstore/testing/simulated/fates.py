@@ -50,12 +50,12 @@ _STRIKES: Final[Mapping[Fate, frozenset[str]]] = {
     Fate.SHORT: frozenset({"get", "get_into"}),
     Fate.FLIPPED: frozenset({"get", "get_into"}),
     Fate.ROTTEN: frozenset({"put", "multipart_complete"}),
-    Fate.CUT: frozenset({"list_objects"}),
-    Fate.TRUNCATED: frozenset({"list_objects"}),
+    Fate.CUT: frozenset({"list_objects", "list_uploads"}),
+    Fate.TRUNCATED: frozenset({"list_objects", "list_uploads"}),
 }
 
 # What honest stores and networks do. The rest are stores that lie, and disks that rot.
-HONEST: Final = tuple(
+HONEST: Final[tuple[Fate, ...]] = tuple(
     fate for fate in Fate if fate not in (Fate.SHORT, Fate.FLIPPED, Fate.ROTTEN, Fate.TRUNCATED)
 )
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ckptstore.errors import StoreError
 from ckptstore.layers._around import AroundLayer, Request
 from ckptstore.store import ObjectStore
-from ckptstore.types import ObjectInfo
+from ckptstore.types import ObjectInfo, UploadInfo
 
 T = TypeVar("T")
 
@@ -39,6 +39,7 @@ class Process(AroundLayer):
         self._died = asyncio.Event()
         self._running = asyncio.Event()
         self._running.set()
+        self.unheard: set[str] = set()  # Uploads that were begun while it could not hear of them.
 
     @property
     def dead(self) -> bool:
@@ -79,15 +80,28 @@ class Process(AroundLayer):
         answer = await send()
         if last:
             self.kill()
-        await self._check_alive(request)
+        try:
+            await self._check_alive(request)
+        except BaseException:
+            if request.verb == "multipart_create":
+                self.unheard.add(str(answer))
+            raise
         return answer
 
-    async def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        async def listing() -> list[ObjectInfo]:
-            return [info async for info in self._inner.list_objects(prefix)]
+    def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        return self._listed("list_objects", prefix, self._inner.list_objects)
 
-        for info in await self._around(Request("list_objects", prefix), listing):
-            yield info
+    def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        return self._listed("list_uploads", prefix, self._inner.list_uploads)
+
+    async def _listed(
+        self, verb: str, prefix: str, entries: Callable[[str], AsyncIterator[T]]
+    ) -> AsyncIterator[T]:
+        async def listing() -> list[T]:
+            return [entry async for entry in entries(prefix)]
+
+        for entry in await self._around(Request(verb, prefix), listing):
+            yield entry
 
     async def _check_alive(self, request: Request) -> None:
         await self._running.wait()

@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeAlias
+from unittest import mock
 
 from ckptstore.testing.virtual_time import run_virtual
 
@@ -18,8 +19,8 @@ def with_seeds(seeds_default: int) -> Callable[[Scenario], Callable[[], None]]:
     """Make a test of a scenario: run it in virtual time, once for every seed.
 
     ``CKPTSTORE_SOAK_SEEDS`` says how many seeds, or which: ``1000``, or ``17..17`` to repeat a
-    failure. The seed that failed is a note on the error. Jitter that the code under test takes
-    from the global generator is seeded as well.
+    failure. The seed that failed is a note on the error. The jitter and the nonces of the code
+    under test are seeded as well.
     """
 
     def decorate(scenario: Scenario) -> Callable[[], None]:
@@ -44,13 +45,18 @@ def run_seed(scenario: Scenario, seed: int) -> None:
     state = random.getstate()
     random.seed(seed)
     try:
-        run_virtual(scenario(random.Random(seed)))
+        with mock.patch("secrets.token_hex", _token_hex):
+            run_virtual(scenario(random.Random(seed)))
     except BaseException as error:
         again = f"{SEEDS_VARIABLE}={seed}..{seed} pytest -k {_name(scenario)}"
         error.add_note(f"seed {seed}; again: {again}")
         raise
     finally:
         random.setstate(state)
+
+
+def _token_hex(size_bytes: int = 16) -> str:
+    return random.randbytes(size_bytes).hex()
 
 
 def _name(scenario: Scenario) -> str:

@@ -19,7 +19,17 @@ from ckptstore.store import OVERWRITE
 from ckptstore.testing.simulated.buckets import TokenBuckets
 from ckptstore.testing.simulated.disk import Disk
 from ckptstore.testing.simulated.fates import WRITES, Fate, Luck, fair
-from ckptstore.types import Buffer, ByteRange, Key, ObjectInfo, Part, PutMode, UploadId, Version
+from ckptstore.types import (
+    Buffer,
+    ByteRange,
+    Key,
+    ObjectInfo,
+    Part,
+    PutMode,
+    UploadId,
+    UploadInfo,
+    Version,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -124,20 +134,28 @@ class SimulatedStore(AroundLayer):
             spoiled,
         )
 
-    async def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        async def listing() -> list[ObjectInfo]:
-            return [info async for info in self._inner.list_objects(prefix)]
+    def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        return self._listed("list_objects", prefix, self._inner.list_objects)
 
-        def spoiled(fate: Fate | None, infos: list[ObjectInfo]) -> tuple[list[ObjectInfo], bool]:
+    def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
+        return self._listed("list_uploads", prefix, self._inner.list_uploads)
+
+    async def _listed(
+        self, verb: str, prefix: str, entries: Callable[[str], AsyncIterator[T]]
+    ) -> AsyncIterator[T]:
+        async def listing() -> list[T]:
+            return [entry async for entry in entries(prefix)]
+
+        def spoiled(fate: Fate | None, found: list[T]) -> tuple[list[T], bool]:
             if fate not in (Fate.CUT, Fate.TRUNCATED):
-                return infos, False
-            return infos[: self._rng.randint(0, max(len(infos) - 1, 0))], fate is Fate.CUT
+                return found, False
+            return found[: self._rng.randint(0, max(len(found) - 1, 0))], fate is Fate.CUT
 
-        infos, cut = await self._exchange(Request("list_objects", prefix), listing, spoiled)
-        for info in infos:
-            yield info
+        found, cut = await self._exchange(Request(verb, prefix), listing, spoiled)
+        for entry in found:
+            yield entry
         if cut:
-            raise _lost("list_objects", prefix)
+            raise _lost(verb, prefix)
 
     async def _exchange(
         self,
