@@ -21,7 +21,7 @@ from ckptstore.cli.units import parse_seconds
 from ckptstore.clock import Deadline
 from ckptstore.settings import RequestSettings, Settings
 
-GRACE_S_MAX: Final = 10.0  # For cleaning up once the deadline passed or a signal came.
+GRACE_S_MAX: Final = 10.0  # For cleaning up once the deadline has passed.
 
 
 def run(name: str, options: Shared, verb: Callable[[Command], Awaitable[int]]) -> int:
@@ -54,9 +54,9 @@ async def _supervised(
     settings: Settings,
     interrupt: _Interrupt,
 ) -> int:
-    interrupt.watch()
-    deadline = Deadline.after(settings.deadline_s)
-    return await verb(Command(output=output, settings=settings, deadline=deadline))
+    with interrupt.watching():
+        deadline = Deadline.after(settings.deadline_s)
+        return await verb(Command(output=output, settings=settings, deadline=deadline))
 
 
 class _Interrupt:
@@ -67,7 +67,8 @@ class _Interrupt:
         self._came = False
         self._cancel: Callable[[], object] | None = None
 
-    def watch(self) -> None:
+    @contextmanager
+    def watching(self) -> Iterator[None]:
         """Let signals cancel the running task; one that came before does so now."""
         task = asyncio.current_task()
         assert task is not None
@@ -75,6 +76,10 @@ class _Interrupt:
         self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
         if self._came:
             self._cancel()
+        try:
+            yield
+        finally:
+            self._cancel = None
 
     @contextmanager
     def handled(self) -> Iterator[None]:
