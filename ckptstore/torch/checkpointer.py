@@ -7,7 +7,9 @@ import logging
 import os
 import time
 import warnings
+from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import zip_longest
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -19,7 +21,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from ckptstore.clock import Deadline
+from ckptstore.clock import Deadline, SystemClock
 from ckptstore.commit.catalog import latest_commit, list_checkpoints
 from ckptstore.errors import (
     CkptStoreError,
@@ -27,8 +29,11 @@ from ckptstore.errors import (
     IntegrityError,
     UsageError,
 )
+from ckptstore.gc.execute import collect
+from ckptstore.gc.policy import RetentionPolicy
+from ckptstore.gc.survey import plan_collection
 from ckptstore.location import Latest, parse_run
-from ckptstore.manifest.model import Commit
+from ckptstore.manifest.model import Commit, StoreRecord
 from ckptstore.opening import opened_store
 from ckptstore.runtime import cancel_and_wait, run_sync, start
 from ckptstore.save import COORDINATOR_RANK, save_checkpoint
@@ -66,7 +71,9 @@ class Checkpointer:
     when the block is left; there is nothing to forget to ask. Between the ranks there are no
     collectives of ours, so a dead rank is named to the others by the deadline and holds nobody.
 
-    ``deadline_s`` bounds each save and each load. On SIGTERM a save in flight has
+    ``deadline_s`` bounds each save and each load. After a commit, checkpoints that ``keep_last``
+    or ``retention`` do not keep are deleted, and so is what aborted saves left; without either,
+    nothing is. The newest, pinned and tagged ones always stay. On SIGTERM a save in flight has
     ``sigterm_grace_s`` to commit, and is aborted otherwise; ``None`` leaves SIGTERM alone.
     """
 
@@ -75,6 +82,8 @@ class Checkpointer:
         url: str | os.PathLike[str],
         *,
         deadline_s: float = 1800.0,
+        keep_last: int | None = None,
+        retention: RetentionPolicy | None = None,
         sigterm_grace_s: float | None = 30.0,
         settings: Settings | None = None,
         trusted_globals: tuple[str, ...] = (),
@@ -88,6 +97,9 @@ class Checkpointer:
         self._deadline_s = deadline_s
         self._settings = settings or Settings()
         self._trusted_globals = trusted_globals
+        if keep_last is not None and retention is not None:
+            raise UsageError("give keep_last or retention, not both")
+        self._retention = retention or RetentionPolicy(keep_last=keep_last)
         self._planning = Planning()
         self._staging = Staging()
         self._saving: Future[Commit] | None = None
@@ -131,10 +143,13 @@ class Checkpointer:
                 logger.warning("%s; falling back to %s@%s", error, self._url, older)
         return None
 
-    def save(self, step: int, state: StateDict) -> None:
+    def save(
+        self, step: int, state: StateDict, *, metrics: Mapping[str, float] | None = None
+    ) -> None:
         """Start to save ``state`` as ``step``; return when it may change again.
 
-        Every rank calls this with the same step. Raises what the save before ended with, if
+        Every rank calls this with the same step. Rank 0's ``metrics`` (a loss, say) are kept
+        with the checkpoint, for retention to choose by. Raises what the save before ended with, if
         not well, and what keeps this one from starting: for instance a rank that does not
         come. What happens later is raised by the next call.
         """
@@ -157,7 +172,7 @@ class Checkpointer:
             return await self._planning.agreed(local, beginning, _rank(), self._left())
 
         mine, begun = run_sync(agreed, timeout_s=self._deadline_s + GRACE_S)
-        rank_plan = self._staged(mine, planner)
+        rank_plan = self._staged(mine, planner, metrics)
         self._saving_step = step
         self._saving = start(lambda: self._save(rank_plan, begun))
 
@@ -183,15 +198,18 @@ class Checkpointer:
             self._sigterm.restore()
             atexit.unregister(self._warn_of_unread_save)
 
-    def _staged(self, mine: SavePlan, planner: DefaultSavePlanner) -> RankPlan:
+    def _staged(
+        self, mine: SavePlan, planner: DefaultSavePlanner, metrics: Mapping[str, float] | None
+    ) -> RankPlan:
         try:
-            return lay_out_plan(mine, self._staging.staged(mine, planner))
+            plan = lay_out_plan(mine, self._staging.staged(mine, planner))
+            return replace(plan, contents=replace(plan.contents, metrics=dict(metrics or {})))
         except Exception as error:  # Even a bug is a vote: the others are waiting to hear it.
             return broken_plan(error)
 
     async def _save(self, rank_plan: RankPlan, begun: Begun) -> Commit:
         async with opened_store(self._location.store, self._settings) as store:
-            return await save_checkpoint(
+            commit = await save_checkpoint(
                 rank_plan.sources,
                 rank_plan.contents,
                 attempt=begun.attempt,
@@ -201,6 +219,24 @@ class Checkpointer:
                 deadline=self._left(),
                 settings=self._settings,
             )
+            if _rank() == COORDINATOR_RANK and not self._retention.keeps_all:
+                await self._let_go(store, begun.record)
+            return commit
+
+    async def _let_go(self, store: ObjectStore, record: StoreRecord) -> None:
+        """Collect what retention does not keep. That it fails does not make the save a failure."""
+        clock = SystemClock()
+        try:
+            async with self._left().enforce(f"run {self._url}: retention"):
+                plan = await plan_collection(
+                    store, self._location.run, self._retention, record=record, clock=clock
+                )
+                report = await collect(store, plan, record=record, clock=clock)
+        except CkptStoreError as error:
+            logger.warning("run %s: retention failed, the next one goes on: %s", self._url, error)
+            return
+        for garbage, failure in report.failed:
+            logger.warning("run %s: could not delete %s: %s", self._url, garbage.uid, failure)
 
     def _left(self) -> Deadline:
         return Deadline.after(self._saving_until_s - time.monotonic())

@@ -24,6 +24,7 @@ from ckptstore.errors import (
     PermissionDeniedError,
     UsageError,
 )
+from ckptstore.gc.policy import KeepBest, RetentionPolicy
 from ckptstore.location import parse_run
 from ckptstore.opening import opened_store
 from ckptstore.runtime import run_sync
@@ -187,6 +188,48 @@ def test_a_store_that_cannot_tell_is_an_error_and_never_none(
     monkeypatch.setattr(checkpointer, "latest_commit", refuse)
     with a_checkpointer(fresh_url()) as one, pytest.raises(PermissionDeniedError):
         one.restore(state_of(0.0))
+
+
+def test_retention_keeps_the_last_ones_and_what_the_job_went_on_from() -> None:
+    url = fresh_url()
+    with a_checkpointer(url, keep_last=2) as one:
+        for step in range(6):
+            one.save(step, state_of(float(step)))
+    states = {info.step: info.state for info in checkpoints_of(url)}
+    assert [step for step, state in states.items() if state == "committed"] == [5, 4]
+    assert {state for step, state in states.items() if step < 4} == {"retired"}
+    with a_checkpointer(url) as other:
+        assert other.restore(state_of(0.0)) == 5
+
+
+def test_retention_chooses_by_the_metrics_that_were_saved() -> None:
+    url = fresh_url()
+    policy = RetentionPolicy(keep_best=(KeepBest("loss", 1),))
+    with a_checkpointer(url, retention=policy) as one:
+        for step, loss in enumerate((3.0, 1.0, 2.0, 4.0)):
+            one.save(step, state_of(loss), metrics={"loss": loss})
+    kept = [info.step for info in checkpoints_of(url) if info.state == "committed"]
+    assert kept == [3, 1]  # The newest stays in any case.
+
+
+def test_a_retention_that_fails_is_no_failed_save(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise PermissionDeniedError("no listing for you")
+
+    monkeypatch.setattr(checkpointer, "plan_collection", refuse)
+    url = fresh_url()
+    with a_checkpointer(url, keep_last=1) as one:
+        one.save(1, state_of(1.0))
+        one.save(2, state_of(2.0))
+    assert "retention failed" in caplog.text
+    assert [info.state for info in checkpoints_of(url)] == ["committed"] * 2
+
+
+def test_two_retentions_are_one_too_many() -> None:
+    with pytest.raises(UsageError, match="not both"):
+        a_checkpointer(fresh_url(), keep_last=1, retention=RetentionPolicy(keep_every=5))
 
 
 def test_going_back_to_an_older_step_is_followed_by_latest() -> None:
