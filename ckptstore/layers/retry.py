@@ -26,6 +26,7 @@ from ckptstore.types import ObjectInfo, UploadInfo
 T = TypeVar("T")
 
 DAMAGED_TRIES_MAX: Final = 3  # Damage that comes a third time is not bad luck.
+BATCH: Final = 1000  # Entries of a listing that one request is likely to bring.
 CREDENTIALS_TRIES_MAX: Final = 2  # The backend fetches new ones in between; that works or not.
 
 
@@ -74,21 +75,29 @@ class RetryLayer(AroundLayer):
         """
         entries = begin()
         seen: set[str] = set()
+        ready: list[T] = []
 
-        async def following() -> T | None:
+        async def fill() -> bool:
+            """Make some entries ready, and tell whether there may be more."""
             nonlocal entries
             try:
                 async for entry in entries:
                     if name(entry) not in seen:
-                        return entry
+                        seen.add(name(entry))
+                        ready.append(entry)
+                        if len(ready) >= BATCH:
+                            return True
             except StoreError:
                 entries = begin()
                 raise
-            return None
+            return False
 
-        while (entry := await self._around(request, following)) is not None:
-            seen.add(name(entry))
-            yield entry
+        more = True
+        while more:
+            more = await self._around(request, fill)
+            for entry in ready:
+                yield entry
+            ready.clear()
 
 
 class _Patience:

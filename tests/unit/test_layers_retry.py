@@ -24,6 +24,7 @@ from ckptstore.errors import (
     WriteOutcomeUnknownError,
 )
 from ckptstore.integrity import crc64nvme
+from ckptstore.layers import retry
 from ckptstore.layers.retry import RetryLayer
 from ckptstore.settings import RetrySettings
 from ckptstore.testing.conformance import KEY
@@ -339,15 +340,23 @@ def test_a_listing_that_keeps_failing_is_an_error_and_not_an_end() -> None:
         faulty, store = await with_ten()
         fault = Fault(TransientStoreError("reset"), after_entries=4)
         faulty.script("list_objects", *[fault] * 1000)
-        found: list[str] = []
-
-        async def list_all() -> None:
-            async for info in store.list_objects("p/"):
-                found.append(info.key)  # noqa: PERF401 (what came before the error counts)
-
         with pytest.raises(RetriesExhaustedError):
-            await list_all()
-        assert found == NAMES[:4]
+            _ = [info async for info in store.list_objects("p/")]
+
+    run_virtual(story())
+
+
+def test_whoever_wants_only_the_first_entries_does_not_wait_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retry, "BATCH", 3)
+
+    async def story() -> None:
+        faulty, store = await with_ten()
+        faulty.script("list_objects", Fault(StoreError("broken"), after_entries=4))
+        assert (await anext(store.list_objects("p/"))).key == NAMES[0]
+        assert [info.key async for info in store.list_objects("p/")] == NAMES
+        faulty.assert_all_used()
 
     run_virtual(story())
 
