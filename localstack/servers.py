@@ -84,6 +84,7 @@ def _seaweedfs(programs: Path, home: Path, ports: list[int]) -> tuple[list[str],
         "-volume.max=0",
         "-volume.preStopSeconds=0",
         "-master.volumeSizeLimitMB=64",
+        "-master.electionTimeout=1s",  # Started again, it waits that long for others to lead.
     ]
     (home / "data").mkdir()
     return [str(programs / "weed"), "server", *fixed, *flags], {}
@@ -120,27 +121,28 @@ class Server:
         self._home.mkdir(parents=True)
         (home / "tmp").mkdir()
         ports = _free_ports(kind.ports)
-        command, variables = kind.command(programs, home, ports)
+        self._command, variables = kind.command(programs, home, ports)
+        own = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(home / "tmp")}
+        self._environment = {**own, **variables}
         self._url = f"http://127.0.0.1:{ports[0]}"
+        self._outlives_us = outlive_us
+        self._start()
+
+    def _start(self) -> None:
         self._ready = False
-        with (home / "log").open("wb") as log:
+        with (self._home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                command,
-                env={
-                    "PATH": os.environ["PATH"],
-                    "HOME": str(home),
-                    "TMPDIR": str(home / "tmp"),
-                    **variables,
-                },
+                self._command,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=None if outlive_us else _die_with_parent,
+                preexec_fn=None if self._outlives_us else _die_with_parent,
             )
         self._deadline_s = time.monotonic() + READY_S_MAX
-        note = {"pid": self._process.pid, "command": command[0], "url": self._url}
-        (home / "server.json").write_text(json.dumps(note))
+        note = {"pid": self._process.pid, "command": self._command[0], "url": self._url}
+        (self._home / "server.json").write_text(json.dumps(note))
 
     @property
     def url(self) -> str:
@@ -158,6 +160,15 @@ class Server:
             state = "ended" if ended else f"did not get ready within {READY_S_MAX:g} s"
             lines = (self._home / "log").read_text(errors="replace").splitlines()
             raise RuntimeError("\n".join([f"{self.name} {state}; its last words:", *lines[-20:]]))
+
+    def kill(self) -> None:
+        """End it unasked and at once. What it had stored stays."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(STOP_S_MAX)
+
+    def restart(self) -> None:
+        """Start it again after ``kill``: the same ports, the same data."""
+        self._start()
 
     def stop(self) -> None:
         _stop(self._process.pid)

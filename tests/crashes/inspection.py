@@ -40,8 +40,8 @@ class Expected:
     run: str
     endings: Mapping[str, str | None]
     latest_uid: str
-    killed: frozenset[tuple[str, int]]
-    collected: frozenset[str]
+    killed: frozenset[tuple[str, int]] = frozenset()
+    collected: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Findings:
 
 def inspect(location: StoreLocation, expected: Expected) -> Findings:
     """Settle what is undecided, then hold everything against what must be true."""
-    return _with_store(location, lambda store: _inspect(store, location, expected))
+    return _with_store(location, lambda store: inspected(store, location, expected))
 
 
 def resolve(location: StoreLocation, run: str) -> dict[str, str | None]:
@@ -111,7 +111,8 @@ async def _listing(store: ObjectStore, run: str) -> dict[str, tuple[int, str | N
     return found
 
 
-async def _inspect(store: ObjectStore, location: StoreLocation, expected: Expected) -> Findings:
+async def inspected(store: ObjectStore, location: StoreLocation, expected: Expected) -> Findings:
+    """Do what ``inspect`` says, for callers with a loop of their own."""
     violations: list[str] = []
     undecided = [uid for uid, end in (await _resolve(store, expected.run)).items() if end is None]
     violations += [f"{uid} is undecided past its deadline" for uid in undecided]

@@ -8,7 +8,8 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import ClassVar, Final, TypeVar
 
@@ -77,7 +78,7 @@ class Answer:
     ending: str
     text: str
     seconds: float
-    requests: int
+    requests: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,39 +90,49 @@ class Leftovers:
     threads: int
 
 
-class CrashLayer(AroundLayer):
-    """Count requests, and send a signal just before or just after one of them."""
+class StrikeLayer(AroundLayer):
+    """Count requests, and ``strike`` at a moment, just before or just after one of them."""
 
     passes_through: ClassVar[frozenset[str]] = frozenset({"list_objects", "list_uploads"})
 
-    def __init__(self, inner: ObjectStore, crash: Crash | None) -> None:
+    def __init__(
+        self,
+        inner: ObjectStore,
+        moment: Moment | None,
+        strike: Callable[[], None],
+        *,
+        requests: int = 0,
+    ) -> None:
         super().__init__(inner)
-        self._crash = crash
+        self._moment = moment
+        self._strike = strike
+        self._requests_expected = requests
         self.requests = 0
 
     async def _around(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
         self.requests += 1
-        if self._crash is None or not self._meant(self._crash, request):
+        moment = self._moment
+        if moment is None or not self._has_come(moment, request):
             return await send()
-        crash, self._crash = self._crash, None
-        if crash.moment.landed:
-            answer = await send()
-            _strike(crash)
-            return answer
-        _strike(crash)
-        return await send()
+        self._moment = None
+        if not moment.landed:
+            self._strike()
+            return await send()
+        answer = await send()
+        self._strike()
+        return answer
 
-    def _meant(self, crash: Crash, request: Request) -> bool:
-        match crash.moment.at:
+    def _has_come(self, moment: Moment, request: Request) -> bool:
+        match moment.at:
             case At.VOTE:
                 return request.verb == "put" and "/rank-" in request.key
             case At.DECISION:
                 return request.verb == "put" and "/decisions/" in request.key
             case _:
-                return self.requests > crash.moment.fraction * crash.requests
+                return self.requests > moment.fraction * self._requests_expected
 
 
-def _strike(crash: Crash) -> None:
+def _strike_oneself(crash: Crash) -> None:
     if crash.whole_job:
         os.killpg(0, crash.number)
     else:
@@ -146,7 +157,7 @@ async def _serve(pipe: Connection, rank: int, location: StoreLocation) -> int:
         while pipe.poll(ORDER_S_MAX):
             match pipe.recv():
                 case Begin() as order:
-                    pipe.send(await _begun(store, order))
+                    pipe.send(await begun(store, order))
                 case Save() as order:
                     pipe.send(await _saved(store, location, rank, order))
                 case _:
@@ -154,7 +165,8 @@ async def _serve(pipe: Connection, rank: int, location: StoreLocation) -> int:
     return len(asyncio.all_tasks()) - 1
 
 
-async def _begun(store: ObjectStore, order: Begin) -> Attempt:
+async def begun(store: ObjectStore, order: Begin) -> Attempt:
+    """Begin an attempt as rank 0 does."""
     clock = SystemClock()
     await prepared_record(store, clock=clock)
     incarnation = order.incarnation
@@ -177,19 +189,32 @@ async def _begun(store: ObjectStore, order: Begin) -> Attempt:
 
 
 async def _saved(store: ObjectStore, location: StoreLocation, rank: int, order: Save) -> Answer:
-    shards = shards_of(location, order.attempt.uid, rank)
-    counted = CrashLayer(store, order.crash)
+    crash = order.crash
+    if crash is None:
+        counted = StrikeLayer(store, None, lambda: None)
+    else:
+        strike = partial(_strike_oneself, crash)
+        counted = StrikeLayer(store, crash.moment, strike, requests=crash.requests)
+    answer = await answer_of_save(counted, location, rank, order.attempt, order.deadline_s)
+    return replace(answer, requests=counted.requests)
+
+
+async def answer_of_save(
+    store: ObjectStore, location: StoreLocation, rank: int, attempt: Attempt, deadline_s: float
+) -> Answer:
+    """Save on one rank, and return how that ended."""
+    shards = shards_of(location, attempt.uid, rank)
     began_s = time.monotonic()
     ending, text = COMMITTED, ""
     try:
         await save_checkpoint(
             shards,
             contents_of(shards),
-            attempt=order.attempt,
+            attempt=attempt,
             rank=rank,
-            store=counted,
+            store=store,
             record=await prepared_record(store, clock=SystemClock()),
-            deadline=Deadline.after(order.deadline_s),
+            deadline=Deadline.after(deadline_s),
             settings=SETTINGS,
         )
     except CheckpointAbortedError as error:
@@ -198,4 +223,4 @@ async def _saved(store: ObjectStore, location: StoreLocation, rank: int, order: 
         ending, text = IN_DOUBT, str(error)
     except CkptStoreError as error:
         ending, text = BROKEN, repr(error)
-    return Answer(ending, text, time.monotonic() - began_s, counted.requests)
+    return Answer(ending, text, time.monotonic() - began_s)

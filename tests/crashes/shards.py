@@ -12,11 +12,18 @@ from ckptstore.location import StoreLocation
 from ckptstore.manifest.layout import ShardKind
 from ckptstore.manifest.model import FileEntry
 from ckptstore.save import Contents
-from ckptstore.settings import CommitSettings, RequestSettings, Settings, TransferSettings
+from ckptstore.settings import (
+    CommitSettings,
+    RequestSettings,
+    RetrySettings,
+    Settings,
+    TransferSettings,
+)
 from ckptstore.types import MIB, Buffer, ByteRange
 
 KIB: Final = 1024
 SETTINGS: Final = Settings(
+    retry=RetrySettings(backoff_s_max=1.0),
     request=RequestSettings(in_flight_max=8),
     transfer=TransferSettings(
         block_size_bytes=64 * KIB, part_size_bytes=256 * KIB, in_flight_bytes_max=512 * KIB
