@@ -239,7 +239,8 @@ class Checkpointer:
             logger.warning("run %s: could not delete %s: %s", self._url, garbage.uid, failure)
 
     def _left(self) -> Deadline:
-        return Deadline.after(self._saving_until_s - time.monotonic())
+        left = Deadline.after(self._saving_until_s - time.monotonic())
+        return Deadline(left.at_s, self._deadline_s)
 
     def _load(self, state: StateDict, selector: str) -> int:
         reader = StorageReader(
