@@ -16,6 +16,7 @@ from ckptstore.commit.catalog import (
     read_decision,
 )
 from ckptstore.commit.pins import PinStore, pinned
+from ckptstore.commit.retire import is_retired, removed
 from ckptstore.concurrency import map_concurrently
 from ckptstore.errors import CheckpointNotFoundError, Damage, IntegrityError, ObjectNotFoundError
 from ckptstore.integrity import sha256_hex
@@ -90,19 +91,24 @@ async def read_manifest(store: SupportsGet, commit: Commit) -> Manifest:
     """Return all that the checkpoint consists of, every rank record proved to be the one
     that was decided on.
 
-    Raises ``IntegrityError`` if a record is missing, damaged or not that one.
+    Raises ``IntegrityError`` if a record is missing, damaged or not that one, and
+    ``CheckpointNotFoundError`` if that is because retention removed the checkpoint.
     """
+    run, uid = commit.attempt.run, commit.attempt.uid
 
     async def read(ref: RecordRef) -> Ready:
         return await read_rank_record(store, ref)
 
-    records = await map_concurrently(read, commit.records)
+    try:
+        records = await map_concurrently(read, commit.records)
+    except IntegrityError:
+        if await is_retired(store, run, uid):
+            raise removed(run, uid) from None
+        raise
     try:
         return Manifest(commit, tuple(records))
     except ValueError as error:
-        raise IntegrityError(
-            f"the rank records of {commit.attempt.uid} do not fit together: {error}"
-        ) from error
+        raise IntegrityError(f"the rank records of {uid} do not fit together: {error}") from error
 
 
 async def _by_uid(store: CatalogStore, run: str, text: str) -> Commit | None:

@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from ckptstore.cli.exit_codes import SIGINT
+from ckptstore.cli.gc import gc
 from ckptstore.cli.ls import ls
 from ckptstore.cli.options import verb
 from ckptstore.cli.output import Output
@@ -62,7 +63,7 @@ def _whole(
     """Checkpoints in object stores: complete and provably intact, or not there."""
 
 
-for function in (push, restore, verify, ls, show, resolve, version):
+for function in (push, restore, verify, ls, show, resolve, gc, version):
     app.command()(verb(function))
 
 

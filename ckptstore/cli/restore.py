@@ -54,16 +54,18 @@ async def restore(
     from ckptstore.cli.targets import opened_run
     from ckptstore.fetch.restore import Format, restore_checkpoint
     from ckptstore.fetch.selection import Selection
-    from ckptstore.load import find_checkpoint, read_manifest
+    from ckptstore.load import opened_checkpoint
 
     run = parse_run(checkpoint)
     began_s = command.deadline.left_s
     async with (
         command.deadline.enforce(f"restoring {run}@{run.selector}"),
         opened_run(command, run) as store,
+        opened_checkpoint(
+            store, run.run, run.selector, holder="restore", deadline=command.deadline
+        ) as manifest,
         shown(command.output, "restore") as progress,
     ):
-        manifest = await read_manifest(store, await find_checkpoint(store, run.run, run.selector))
         restored = await restore_checkpoint(
             store,
             manifest,

@@ -30,7 +30,7 @@ from ckptstore.errors import (
 from ckptstore.manifest.codec import decode_pin, encode_record
 from ckptstore.manifest.layout import check_uid, pin_key, pins_prefix
 from ckptstore.manifest.model import Pin
-from ckptstore.store import SupportsDelete, SupportsGet, SupportsHead, SupportsList, SupportsPut
+from ckptstore.store import SupportsDelete, SupportsGet, SupportsList, SupportsPut
 from ckptstore.types import Key
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ PIN_GRACE_S: Final = 3600.0  # Clocks of different machines may be that far apar
 UNPIN_S_MAX: Final = 2.0
 
 
-class PinStore(CatalogStore, SupportsHead, SupportsPut, SupportsDelete, Protocol):
+class PinStore(CatalogStore, SupportsPut, SupportsDelete, Protocol):
     """All that pinning needs."""
 
 

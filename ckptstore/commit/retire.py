@@ -7,7 +7,7 @@ from ckptstore.errors import CheckpointNotFoundError, ObjectNotFoundError
 from ckptstore.manifest.codec import encode_record
 from ckptstore.manifest.layout import parse_uid, retired_key, retired_prefix
 from ckptstore.manifest.model import Retired
-from ckptstore.store import SupportsDelete, SupportsHead, SupportsList, SupportsPut
+from ckptstore.store import SupportsDelete, SupportsGet, SupportsList, SupportsPut
 
 
 async def retire(store: SupportsPut, run: str, uid: str, *, reason: str, clock: Clock) -> None:
@@ -31,10 +31,10 @@ async def list_retired(store: SupportsList, run: str) -> frozenset[str]:
     return frozenset([info.key.removeprefix(prefix) async for info in store.list_objects(prefix)])
 
 
-async def is_retired(store: SupportsHead, run: str, uid: str) -> bool:
+async def is_retired(store: SupportsGet, run: str, uid: str) -> bool:
     """Tell whether the checkpoint is marked."""
     try:
-        await store.head(retired_key(run, uid))
+        await store.get(retired_key(run, uid))
     except ObjectNotFoundError:
         return False
     return True

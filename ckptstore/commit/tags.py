@@ -12,7 +12,7 @@ from ckptstore.errors import ConflictError, ObjectNotFoundError
 from ckptstore.manifest.codec import decode_tag, encode_record
 from ckptstore.manifest.layout import tag_key, tags_prefix
 from ckptstore.manifest.model import Tag
-from ckptstore.store import SupportsDelete, SupportsGet, SupportsHead, SupportsList, SupportsPut
+from ckptstore.store import SupportsDelete, SupportsGet, SupportsList, SupportsPut
 from ckptstore.types import Key
 
 
@@ -20,7 +20,7 @@ class TagsStore(SupportsGet, SupportsList, Protocol):
     """All that looking at tags needs."""
 
 
-class TagStore(SupportsGet, SupportsHead, SupportsPut, SupportsDelete, Protocol):
+class TagStore(SupportsGet, SupportsPut, SupportsDelete, Protocol):
     """All that tagging needs."""
 
 

@@ -68,9 +68,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftAlone:
-    """What is no checkpoint, and may not be touched, or not yet."""
+    """What is no checkpoint, and may not be touched, or not yet: of an attempt, or of nobody."""
 
-    name: str
+    run: str | None = None
+    uid: str | None = None
+    key: str | None = None
     reason: str
     objects: int = 0
     bytes: int = 0
@@ -249,7 +251,8 @@ def _garbage(facts: RunFacts, uid: str, why: Why, attempt: Attempt | None = None
 def _left_alone(facts: RunFacts, uid: str, reason: str) -> LeftAlone:
     found = facts.found.get(uid, Found())
     return LeftAlone(
-        name=f"{facts.run} {uid}",
+        run=facts.run,
+        uid=uid,
         reason=reason,
         objects=len(found.data) + len(found.records),
         bytes=_size_bytes(facts, uid),
@@ -262,5 +265,5 @@ def _size_bytes(facts: RunFacts, uid: str) -> int:
     return sum(info.size_bytes for info in (*found.data, *found.records))
 
 
-def unknown_key(name: str) -> LeftAlone:
-    return LeftAlone(name=name, reason="not a name that ckptstore gives", objects=1)
+def unknown_key(key: str) -> LeftAlone:
+    return LeftAlone(key=key, reason="not a name that ckptstore gives", objects=1)

@@ -238,14 +238,14 @@ class SplitClaim:
 
 
 class _Stopping(SteppedStore):
-    """Stops before it lists incarnations, which is what a claim does once it has its parent."""
+    """Stops before it puts its claim, which is when it has its parent."""
 
     def __init__(self, inner: ObjectStore, stop: Callable[[], Awaitable[None]]) -> None:
         super().__init__(inner)
         self._stop = stop
 
     async def _around(self, request: Request, send: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401
-        if request == Request("list_objects", incarnations_prefix(RUN)):
+        if request.verb == "put" and request.key.startswith(incarnations_prefix(RUN)):
             await self._stop()
         return await send()
 
