@@ -39,9 +39,23 @@ async def claim_incarnation(
     one is taken for it. Until it has committed something, the parent is what it would start
     again from; so the parent is pinned until the claim stands, and retention keeps it then.
     """
-    async with AsyncExitStack() as pins:
-        parent_uid = await _pinned_parent(pins, store, run, parent_uid, clock)
-        return await _claim(store, run, parent_uid, facts, clock)
+    number = await newest_incarnation(store, run)
+    while True:
+        number += 1
+        async with AsyncExitStack() as pins:
+            # After the number, and for each number anew: else what another start of the job
+            # claims and commits in between would be nobody's parent, and never the latest.
+            parent = await _pinned_parent(pins, store, run, parent_uid, clock)
+            claim = Incarnation(
+                run=run,
+                number=number,
+                nonce=secrets.token_hex(16),
+                parent_uid=parent,
+                claimed_unix_s=clock.unix_s(),
+                facts=dict(facts),
+            )
+            if await _stands(store, claim):
+                return claim
 
 
 async def _pinned_parent(
@@ -71,23 +85,9 @@ async def _pin(pins: AsyncExitStack, store: BeginStore, run: str, uid: str, cloc
     return True
 
 
-async def _claim(
-    store: BeginStore, run: str, parent_uid: str | None, facts: Mapping[str, str], clock: Clock
-) -> Incarnation:
-    number = await newest_incarnation(store, run)
-    while True:
-        number += 1
-        claim = Incarnation(
-            run=run,
-            number=number,
-            nonce=secrets.token_hex(16),
-            parent_uid=parent_uid,
-            claimed_unix_s=clock.unix_s(),
-            facts=dict(facts),
-        )
-        key = incarnation_key(run, number)
-        if decode_incarnation(await put_standing(store, key, encode_record(claim)), key) == claim:
-            return claim
+async def _stands(store: BeginStore, claim: Incarnation) -> bool:
+    key = incarnation_key(claim.run, claim.number)
+    return decode_incarnation(await put_standing(store, key, encode_record(claim)), key) == claim
 
 
 async def begin_attempt(
