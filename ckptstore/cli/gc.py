@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ckptstore.cli.targets import Target
     from ckptstore.gc.execute import CollectionReport
     from ckptstore.gc.plan import CollectionPlan, Garbage
+    from ckptstore.gc.policy import RetentionPolicy
 
 COLUMNS = ("ACTION", "RUN", ">STEP", ">SIZE", ">OBJECTS", ">UPLOADS", "UID", "WHY")
 
@@ -66,15 +67,7 @@ async def gc(
 
     Only says what it would do, and why, unless --yes is given.
     """
-    from ckptstore.cli.progress import shown
-    from ckptstore.cli.targets import opened_target
-    from ckptstore.clock import SystemClock
-    from ckptstore.gc.execute import collect
-    from ckptstore.gc.plan import CollectionPlan
     from ckptstore.gc.policy import RetentionPolicy, parse_keep_best
-    from ckptstore.gc.survey import plan_collection
-    from ckptstore.load import find_checkpoint
-    from ckptstore.opening import existing_record
 
     policy = RetentionPolicy(
         keep_last=keep_last,
@@ -82,7 +75,22 @@ async def gc(
         keep_best=tuple(map(parse_keep_best, keep_best or ())),
         keep_tagged=keep_tag,
     )
-    older_than_s = parse_seconds(older_than)
+    return await _collect(command, url, policy, parse_seconds(older_than), yes=yes)
+
+
+async def _collect(
+    command: Command, url: str, policy: RetentionPolicy, older_than_s: float, *, yes: bool
+) -> int:
+    from ckptstore.cli.progress import shown
+    from ckptstore.cli.targets import opened_target
+    from ckptstore.clock import SystemClock
+    from ckptstore.gc.execute import collect
+    from ckptstore.gc.plan import CollectionPlan
+    from ckptstore.gc.survey import plan_collection
+    from ckptstore.load import find_checkpoint
+    from ckptstore.opening import existing_record
+
+    clock = SystemClock()
     async with command.deadline.enforce(f"collecting {url}"), opened_target(command, url) as target:
         location = target.run.store if target.run else parse_store(url)
         record = await existing_record(target.store, location)
@@ -91,7 +99,7 @@ async def gc(
             _run_of(target, url),
             policy,
             record=record,
-            clock=SystemClock(),
+            clock=clock,
             orphans_older_than_s=older_than_s,
         )
         if target.run and plan == CollectionPlan():
@@ -100,7 +108,7 @@ async def gc(
             return _say_plan(command.output, plan)
         async with shown(command.output, "gc") as progress:
             report = await collect(
-                target.store, plan, record=record, clock=SystemClock(), progress=progress
+                target.store, plan, record=record, clock=clock, progress=progress
             )
     return _say_report(command.output, plan, report)
 

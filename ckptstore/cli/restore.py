@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ckptstore.cli.command import Command
 from ckptstore.cli.units import counted, human_bytes, human_seconds
 from ckptstore.location import parse_run
+
+if TYPE_CHECKING:
+    from ckptstore.cli.output import Output
+    from ckptstore.fetch.restore import Restored
 
 
 class FormatName(Enum):
@@ -75,16 +79,24 @@ async def restore(
             settings=command.settings.transfer,
             progress=progress,
         )
+    elapsed_s = began_s - command.deadline.left_s
+    _say(command.output, restored, f"{run.run}@{restored.step}", destination, elapsed_s)
+    return 0
+
+
+def _say(
+    output: Output, restored: Restored, name: str, destination: Path, elapsed_s: float
+) -> None:
     if restored.left_out:
         names = restored.left_out
-        command.output.note(
+        output.note(
             f"note: left out what is not a tensor: {', '.join(names[:5])}"
             f"{f' and {len(names) - 5} more' if names[5:] else ''}; --format native keeps it"
         )
-    command.output.summary(
-        f"restored {run.run}@{restored.step} ({restored.uid}) to {destination}: "
+    output.summary(
+        f"restored {name} ({restored.uid}) to {destination}: "
         f"{counted(restored.files, 'file')}, {human_bytes(restored.bytes)} in "
-        f"{human_seconds(began_s - command.deadline.left_s)}, "
+        f"{human_seconds(elapsed_s)}, "
         f"{human_bytes(restored.bytes_verified)} verified",
         exit_code=0,
         uid=restored.uid,
@@ -94,4 +106,3 @@ async def restore(
         files=restored.files,
         left_out=restored.left_out,
     )
-    return 0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ckptstore.cli.targets import Target
     from ckptstore.fetch.verify import Verified
     from ckptstore.manifest.model import Commit
+    from ckptstore.progress import Progress
 
 
 async def verify(
@@ -42,7 +43,6 @@ async def verify(
     """
     from ckptstore.cli.progress import shown
     from ckptstore.cli.targets import opened_target
-    from ckptstore.fetch.verify import unreadable, verify_checkpoint
 
     verified: list[Verified] = []
     async with (
@@ -51,21 +51,44 @@ async def verify(
         shown(command.output, "verify") as progress,
     ):
         async for run, found in _wanted(target, everything):
-            if isinstance(found, IntegrityError):
-                one = unreadable(run, found)
-            else:
-                one = await verify_checkpoint(
-                    target.store,
-                    found,
-                    quick=quick,
-                    settings=command.settings.transfer,
-                    progress=progress,
-                )
+            try:
+                one = await _verified(command, target, run, found, quick, progress)
+            except CheckpointNotFoundError:
+                if everything:
+                    continue  # Retention removed it since it was listed.
+                raise
             verified.append(one)
             _say(command.output, one)
     if not verified:
         raise CheckpointNotFoundError(f"{url} holds no committed checkpoint to verify")
     return _summarize(command.output, verified)
+
+
+async def _verified(
+    command: Command,
+    target: Target,
+    run: str,
+    found: Commit | IntegrityError,
+    quick: bool,
+    progress: Progress,
+) -> Verified:
+    """Verify one checkpoint, with retention kept away from it: what it deletes is no damage."""
+    from ckptstore.clock import SystemClock
+    from ckptstore.commit.pins import pinned
+    from ckptstore.fetch.verify import unreadable, verify_checkpoint
+
+    if isinstance(found, IntegrityError):
+        return unreadable(run, found)
+    clock, deadline = SystemClock(), command.deadline
+    uid = found.attempt.uid
+    async with pinned(target.store, run, uid, clock=clock, holder="verify", deadline=deadline):
+        return await verify_checkpoint(
+            target.store,
+            found,
+            quick=quick,
+            settings=command.settings.transfer,
+            progress=progress,
+        )
 
 
 async def _wanted(
