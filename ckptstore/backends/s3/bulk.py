@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ckptstore.backends._checks import check_pieces, check_target, noted_part, past_the_end
+from ckptstore.backends.s3 import direct
 from ckptstore.backends.s3.body import BufferBody
 from ckptstore.backends.s3.caller import Caller
 from ckptstore.backends.s3.errors import Call
@@ -85,7 +86,10 @@ class BulkVerbs:
             answer = await self._caller.send("get_object", call, Range=wanted)
             async with answer["Body"] as body:
                 _check_range(key, byte_range, answer)
-                await _fill(call, target.cast("B"), body.raw_stream, watch)
+                if direct.is_plain(body.raw_stream, target.nbytes):
+                    await direct.fill(body.raw_stream, target.cast("B"), watch.received)
+                else:
+                    await _fill(call, target.cast("B"), body.raw_stream, watch)
 
 
 async def _fill(call: Call, target: memoryview, raw: Any, watch: Watch) -> None:  # noqa: ANN401

@@ -6,6 +6,7 @@ import os
 import socket
 from contextlib import AsyncExitStack
 from functools import cache
+from importlib.metadata import version
 from typing import Any, Final
 
 from aiobotocore.config import AioConfig
@@ -81,6 +82,8 @@ def _config(session: AioSession, settings: RequestSettings, *, custom_endpoint: 
         read_timeout=2 * settings.complete_s_max,  # The watch on each request is stricter.
         max_pool_connections=settings.in_flight_max + POOL_HEADROOM,
         retries={"mode": "standard", "total_max_attempts": 1},
+        # One of our own, because the SDK would put its own together anew for every request.
+        user_agent=f"ckptstore/{version('ckptstore')} aiobotocore/{version('aiobotocore')}",
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={
