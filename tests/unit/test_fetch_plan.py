@@ -117,9 +117,10 @@ def test_no_block_of_a_fully_wanted_shard_is_in_two_batches(sizes: tuple[int, ..
         Extent(shard, start, start + size, Placement.flat(f"f{start}", 0, size))
         for start, size in zip(starts, sizes, strict=True)
     ]
-    batches = plan_batches(extents, 2 * BLOCK_BYTES)
+    small = Extent(shard_of(3, "before"), 0, 3, Placement.flat("before", 0, 3))
+    batches = plan_batches([small, *extents], 2 * BLOCK_BYTES)
     blocks = [
-        {at // BLOCK_BYTES for extent in batch for at in range(extent.start, extent.stop)}
+        {at // BLOCK_BYTES for e in batch if e.shard == shard for at in range(e.start, e.stop)}
         for batch in batches
     ]
     assert sum(map(len, blocks)) == math.ceil(24 / BLOCK_BYTES)

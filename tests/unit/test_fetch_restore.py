@@ -90,14 +90,22 @@ async def restored(
     )
 
 
-def data_in(path: Path) -> dict[str, bytes]:
-    """Return the bytes of every tensor in a safetensors file, by the stock reader's header."""
+def offsets_in(path: Path) -> dict[str, tuple[int, int]]:
+    """Return where in a safetensors file each tensor starts and ends, as its header says."""
     whole = path.read_bytes()
     length = int.from_bytes(whole[:8], "little")
     header = json.loads(whole[8 : 8 + length])
     header.pop("__metadata__")
-    data = whole[8 + length :]
-    return {name: data[slice(*entry["data_offsets"])] for name, entry in header.items()}
+    offsets = {name: entry["data_offsets"] for name, entry in header.items()}
+    return {
+        name: (8 + length + start, 8 + length + stop) for name, (start, stop) in offsets.items()
+    }
+
+
+def data_in(path: Path) -> dict[str, bytes]:
+    """Return the bytes of every tensor in a safetensors file."""
+    whole = path.read_bytes()
+    return {name: whole[start:stop] for name, (start, stop) in offsets_in(path).items()}
 
 
 async def test_the_shards_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -135,6 +143,8 @@ async def test_chunks_of_several_ranks_become_whole_tensors(
     file = tmp_path / "out" / "model.safetensors"
     wanted = {n: a for n, a in ARRAYS.items() if not only or n in ("rows", "grid")}
     assert data_in(file) == {name: array.data for name, array in wanted.items()}
+    starts = {name: start for name, (start, _) in offsets_in(file).items()}
+    assert [name for name in wanted if starts[name] % ARRAYS[name].item_bytes] == []
     with safe_open(file, framework="np") as opened:  # The stock reader takes it.
         assert set(opened.keys()) == set(wanted)
         assert opened.get_slice("rows").get_shape() == [6, 5]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
@@ -12,7 +14,7 @@ import pytest
 
 from ckptstore.errors import ConflictError, LocalResourceError, UsageError
 from ckptstore.fetch.plan import OutputFile
-from ckptstore.fetch.staging import create_files, staged
+from ckptstore.fetch.staging import create_files, in_thread, staged
 from tests.cli.files import names_in
 
 ROOM = SimpleNamespace(f_bavail=1000, f_frsize=10, f_files=100, f_favail=50)
@@ -130,3 +132,21 @@ async def test_a_link_is_followed_to_where_it_leads(tmp_path: Path) -> None:
         create_files(root, [OutputFile(path="file", size_bytes=1)])
     assert (tmp_path / "link").is_symlink()
     assert names_in(tmp_path / "real") == ["file"]
+
+
+async def test_a_cancelled_call_waits_for_its_thread_which_still_uses_the_files() -> None:
+    loop = asyncio.get_running_loop()
+    entered, released = asyncio.Event(), threading.Event()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(entered.set)
+        assert released.wait(10)
+
+    task = asyncio.create_task(in_thread(work))
+    await entered.wait()
+    task.cancel()
+    await asyncio.wait({task}, timeout=0)
+    assert not task.done()
+    released.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
