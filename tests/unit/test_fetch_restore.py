@@ -31,7 +31,7 @@ ARRAYS = {
     "rows": Array("float32", (6, 5)),
     "columns": Array("bfloat16", (4, 6)),
     "grid": Array("int16", (4, 4, 3)),
-    "whole": Array("uint8", (37,)),
+    "bytes": Array("uint8", (37,)),
     "scalar": Array("float64", ()),
     "empty": Array("float32", (0, 3)),
 }
@@ -42,7 +42,7 @@ RANKS = [
             ("columns", Box((0, 0), (4, 2))),
             ("grid", Box((0, 0, 0), (2, 2, 3))),
             ("grid", Box((2, 2, 0), (2, 2, 3))),
-            ("whole", Box((0,), (37,))),
+            ("bytes", Box((0,), (37,))),
             ("scalar", Box((), ())),
             ("empty", Box((0, 0), (0, 3))),
         ],
@@ -54,7 +54,7 @@ RANKS = [
             ("columns", Box((0, 2), (4, 4))),
             ("grid", Box((0, 2, 0), (2, 2, 3))),
             ("grid", Box((2, 0, 0), (2, 2, 3))),
-            ("whole", Box((0,), (37,))),  # A replica: either may be read.
+            ("bytes", Box((0,), (37,))),  # A replica: either may be read.
         ],
         items={"rng": b"y"},
     ),
