@@ -32,6 +32,7 @@ _CONTEXT.set_forkserver_preload(
         "torch.distributed.checkpoint.state_dict",
         "ckptstore.torch",
         "ckptstore.backends.local",
+        "ckptstore.backends.s3.store",
         "tests.torch.ranks",
     ]
 )
