@@ -13,7 +13,12 @@ from ckptstore.clock import Clock, Deadline
 from ckptstore.commit.standing import put_standing
 from ckptstore.commit.tally import Vote, anybody_failed
 from ckptstore.concurrency import map_concurrently
-from ckptstore.errors import ConflictError, IntegrityError, ObjectNotFoundError
+from ckptstore.errors import (
+    CheckpointInDoubtError,
+    ConflictError,
+    IntegrityError,
+    ObjectNotFoundError,
+)
 from ckptstore.integrity import sha256_hex
 from ckptstore.manifest.codec import (
     decode_decision,
@@ -63,6 +68,7 @@ class Committer:
         self._attempt = attempt
         self._settings = settings
         self._clock = clock
+        self._sent: Decision | None = None
         self.create_only = create_only
         self.decided_by = f"{role} on {socket.gethostname()}"
 
@@ -113,9 +119,16 @@ class Committer:
             data = await put_standing(self._store, key, encode_record(proposal))
             return _checked(decode_decision(data, key), self._attempt, key)
         standing = await self.standing_decision()
-        if standing is None:
-            await self._store.put(key, encode_record(proposal), mode=OVERWRITE)
-        return standing or proposal
+        if standing is not None:
+            return standing
+        if self._sent not in (None, proposal):
+            raise CheckpointInDoubtError(
+                f"attempt {self._attempt.uid}: another decision was sent and may land yet, "
+                "and this store would let either overwrite the other"
+            )
+        self._sent = proposal
+        await self._store.put(key, encode_record(proposal), mode=OVERWRITE)
+        return proposal
 
     async def await_decision(self, until: Deadline) -> Decision | None:
         """Return the decision once there is one, or ``None`` when time is up."""

@@ -12,7 +12,7 @@ from ckptstore.testing.simulated.seeds import run_seed
 from ckptstore.testing.simulated.store import SimulatedStore
 from tests.faults.checks import check_all, check_nothing_left_running, check_uploads, logged
 from tests.faults.job import Job
-from tests.faults.sweeping import saved
+from tests.faults.sweeping import SEED, saved
 from tests.faults.swept import SWEPT
 
 
@@ -44,7 +44,7 @@ def test_a_rank_killed_at_any_request(victims: set[int], after: bool) -> None:
             await saved(job, step=2)
             await check_all(job)
 
-        run_seed(scenario, n)
+        run_seed(scenario, SEED)
         if killed == [False]:
             break
         SWEPT["crash"] += 1
