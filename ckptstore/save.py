@@ -82,13 +82,17 @@ async def save_checkpoint(
     """
     save = _RankSave(attempt, rank, store, record, deadline, settings, clock or SystemClock())
     vote, failure = await save.upload(sources, contents, progress or Progress())
+    voted = False
     try:
         async with deadline.enforce(f"{save}: waiting for the decision"):
             await save.committer.vote(vote)
+            voted = True
             decision = await save.settle(vote)
     except asyncio.CancelledError:
         if rank == COORDINATOR_RANK:  # Nobody else would decide before the deadline.
             await save.give_up("interrupted while it waited for the others", voted=True)
+        elif record.create_only and not voted:  # Or they might wait for this vote until then.
+            await save.give_up("interrupted while it voted", voted=False)
         raise
     except CkptStoreError as error:
         raise CheckpointInDoubtError(
