@@ -11,7 +11,6 @@ from ckptstore.commit.catalog import list_checkpoints, list_undecided
 from ckptstore.commit.pins import pinned
 from ckptstore.commit.tags import put_tag
 from ckptstore.errors import (
-    CheckpointNotFoundError,
     IntegrityError,
     PermissionDeniedError,
     TransientStoreError,
@@ -286,43 +285,6 @@ async def test_an_orphan_that_somebody_copies_is_left_alone() -> None:
         assert [spared.reason for spared in report.spared] == ["somebody copies it"]
     assert key in await history.keys()
     assert retired_key(RUN, ORPHAN) not in await history.keys()
-
-
-@pytest.mark.parametrize("at", range(30))
-def test_a_copy_that_starts_while_its_orphans_are_collected_is_whole_or_refused(at: int) -> None:
-    """The copy finds data of an earlier try there, and does not send it again."""
-
-    async def tell() -> None:
-        source, (uid,) = await history_of(1)
-        history, _ = await history_of(2)
-        objects = {key: await source.store.get(key) for key in await source.keys_of(uid)}
-        for key in await source.data_keys(uid):
-            await history.store.put(key, objects[key])
-        await wait(2 * DAY_S)
-        copied: list[str] = []
-
-        async def copy() -> None:
-            try:
-                async with pinned(
-                    history.store, RUN, uid, clock=CLOCK, holder="x", deadline=Deadline.after(9)
-                ):
-                    there = await history.keys()
-                    for key in sorted(objects.keys() - there, key=lambda key: "decisions" in key):
-                        await history.store.put(key, objects[key])
-                copied.append(uid)
-            except CheckpointNotFoundError:
-                pass
-
-        plan = await history.plan()
-        stepped = SteppedStore(history.store, at, copy)
-        await collect(stepped, plan, record=RECORD, clock=CLOCK)
-        if copied:
-            await history.assert_intact(uid)
-            assert retired_key(RUN, uid) not in await history.keys()
-        else:
-            assert await history.data_keys(uid) == []
-
-    run_virtual(tell())
 
 
 @story

@@ -21,10 +21,16 @@ from ckptstore.commit.begin import claim_incarnation
 from ckptstore.commit.catalog import read_decision
 from ckptstore.commit.pins import pinned
 from ckptstore.errors import CheckpointAbortedError, CheckpointNotFoundError, ObjectNotFoundError
-from ckptstore.gc import execute, plan, protect
+from ckptstore.gc import execute, plan, protect, survey
 from ckptstore.gc.execute import collect
+from ckptstore.gc.plan import CollectionPlan
 from ckptstore.layers._around import Request
-from ckptstore.manifest.layout import decision_key, incarnations_prefix, retired_key
+from ckptstore.manifest.layout import (
+    decision_key,
+    decisions_prefix,
+    incarnations_prefix,
+    retired_key,
+)
 from ckptstore.manifest.model import Attempt, Commit
 from ckptstore.store import ObjectStore
 from ckptstore.testing.virtual_time import run_virtual
@@ -35,10 +41,15 @@ Weakening: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 Trial: TypeAlias = Callable[[int], Coroutine[Any, Any, tuple[bool, str]]]
 
 
+Stop: TypeAlias = Callable[[], Awaitable[None]]
+
+REQUESTS_MAX = 40  # Of a collection; more than there are.
+
+
 def losses(trial: Trial, *, at_most: int = 100) -> list[str]:
     """Try every request to do the other thing at, and return what was lost at which."""
     found: list[str] = []
-    for at in range(1000):
+    for at in range(10_000):
         acted, loss = run_virtual(trial(at))
         if not acted:
             assert at > 1, "there was nothing to try"
@@ -178,20 +189,16 @@ async def a_collector_meets_a_rollback(at: int) -> tuple[bool, str]:
 
 async def a_rollback_meets_a_collector(at: int) -> tuple[bool, str]:
     """The job pins and checks at one request of the collector, and claims at a later one."""
-    split, at = divmod(at, REQUESTS_MAX)
     history, (old, _) = await history_of(1, 2)
-    claim = SplitClaim(history.store, old)
+    claimed: list[bool] = []
+
+    async def claim(stop: Stop) -> None:
+        stopping = _Stopping(history.store, stop, incarnations_prefix(RUN))
+        claimed.append(await _claims(stopping, old))
+
     made = await history.plan(LAST_1)
-    stepped = SteppedStore(history.store, split, claim.pin_and_check)
-    again = SteppedStore(stepped, split + at, claim.go_on)
-    await execute.collect(again, made, record=history.world.record, clock=CLOCK)
-    if not stepped.acted:
-        return False, ""
-    await claim.go_on()
-    return True, await _read(history, old) if claim.claimed else ""
-
-
-REQUESTS_MAX = 25  # Of a claim within a collection; more than there are.
+    acted = await InTwoHalves(claim).run_within(history, made, at)
+    return acted, await _read(history, old) if claimed == [True] else ""
 
 
 async def _claims(store: ObjectStore, uid: str) -> bool:
@@ -208,44 +215,50 @@ async def _claims(store: ObjectStore, uid: str) -> bool:
     return not warnings
 
 
-class SplitClaim:
-    """A claim that stops once its parent is pinned and checked, until it is told to go on."""
+class InTwoHalves:
+    """Something that stops halfway, until it is told to go on."""
 
-    def __init__(self, store: ObjectStore, uid: str) -> None:
-        self.claimed = False
-        self._store = store
-        self._uid = uid
+    def __init__(self, work: Callable[[Stop], Awaitable[None]]) -> None:
+        self._work = work
         self._halfway = asyncio.Event()
         self._told = asyncio.Event()
         self._task: asyncio.Future[None] | None = None
 
-    async def pin_and_check(self) -> None:
-        self._task = asyncio.ensure_future(self._claim())
+    async def run_within(self, history: History, made: CollectionPlan, at: int) -> bool:
+        """Start at one request of a collection, go on at a later one; false past the last one."""
+        first, gap = divmod(at, REQUESTS_MAX)
+        stepped = SteppedStore(history.store, first, self._start)
+        again = SteppedStore(stepped, first + gap, self._go_on)
+        await execute.collect(again, made, record=history.world.record, clock=CLOCK)
+        assert len(again.requests) <= REQUESTS_MAX
+        await self._go_on()
+        return stepped.acted
+
+    async def _start(self) -> None:
+        self._task = asyncio.ensure_future(self._work(self._stop))
         self._task.add_done_callback(lambda _: self._halfway.set())
         await self._halfway.wait()
-
-    async def go_on(self) -> None:
-        self._told.set()
-        if self._task is not None:
-            await self._task
-
-    async def _claim(self) -> None:
-        self.claimed = await _claims(_Stopping(self._store, self._stop), self._uid)
 
     async def _stop(self) -> None:
         self._halfway.set()
         await self._told.wait()
 
+    async def _go_on(self) -> None:
+        self._told.set()
+        if self._task is not None:
+            await self._task
+
 
 class _Stopping(SteppedStore):
-    """Stops before it puts its claim, which is when it has its parent."""
+    """Stops before the first put below a prefix."""
 
-    def __init__(self, inner: ObjectStore, stop: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, inner: ObjectStore, stop: Stop, prefix: str) -> None:
         super().__init__(inner)
         self._stop = stop
+        self._prefix = prefix
 
     async def _around(self, request: Request, send: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401
-        if request.verb == "put" and request.key.startswith(incarnations_prefix(RUN)):
+        if request.verb == "put" and request.key.startswith(self._prefix):
             await self._stop()
         return await send()
 
@@ -268,6 +281,122 @@ def test_a_claim_or_a_look_that_guards_nothing_is_seen(
 ) -> None:
     weaken(monkeypatch)
     assert losses(trial, at_most=1)
+
+
+# a copy that finds data of an earlier try, and a collector that takes it for orphans
+
+
+def orphans_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+    async def no_mark(*_: object, **__: object) -> None: ...
+
+    patch.setattr(execute, "retire", no_mark)
+
+
+def orphans_are_looked_up_before_pins(patch: pytest.MonkeyPatch) -> None:
+    appeared = execute._has_appeared
+    found = protect.find_protected
+    looked: list[bool] = []
+
+    async def look_first(store: ObjectStore, run: str, *, clock: Clock) -> protect.Protected:
+        looked[:] = [await appeared(store, run, ORPHAN_OF["copy"])]
+        return await found(store, run, clock=clock)
+
+    async def looked_before(*_: object) -> bool:
+        return looked[0]
+
+    patch.setattr(execute, "find_protected", look_first)
+    patch.setattr(execute, "_has_appeared", looked_before)
+
+
+ORPHAN_OF: dict[str, str] = {}  # The uid that a trial is about.
+
+
+async def a_copy_meets_a_collector(at: int) -> tuple[bool, str]:
+    """It sends what is missing at one request of the collector, and the decision at a later one."""
+    source, (uid,) = await history_of(1)
+    history, _ = await history_of(2)
+    ORPHAN_OF["copy"] = uid
+    keys = [key for key in await source.keys_of(uid) if not key.endswith("/begin.json")]
+    objects = {key: await source.store.get(key) for key in keys}
+    for key in await source.data_keys(uid):
+        await history.store.put(key, objects[key])
+    await wait(2 * DAY_S)
+    copied: list[str] = []
+
+    async def copy(stop: Stop) -> None:
+        store = _Stopping(history.store, stop, decisions_prefix(RUN))
+        pin = pinned(store, RUN, uid, clock=CLOCK, holder="x", deadline=Deadline.after(9))
+        try:
+            async with pin:
+                missing = objects.keys() - await history.keys()
+                for key in sorted(missing, key=lambda key: "/decisions/" in key):
+                    await store.put(key, objects[key])
+        except CheckpointNotFoundError:
+            return
+        copied.append(uid)
+
+    acted = await InTwoHalves(copy).run_within(history, await history.plan(), at)
+    if copied and retired_key(RUN, uid) in await history.keys():
+        return acted, "the copy is marked as if retention had let go of it"
+    return acted, await _read(history, uid) if copied else ""
+
+
+def test_a_copy_is_whole_or_refused() -> None:
+    assert losses(a_copy_meets_a_collector) == []
+
+
+@pytest.mark.parametrize("weaken", [orphans_are_not_marked, orphans_are_looked_up_before_pins])
+def test_orphans_that_are_not_guarded_are_seen_to_be_lost(
+    weaken: Weakening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weaken(monkeypatch)
+    assert losses(a_copy_meets_a_collector, at_most=1)
+
+
+# a save that begins while a collector looks around
+
+
+def data_is_listed_last(patch: pytest.MonkeyPatch) -> None:
+    facts, data = survey._facts, survey._survey_data
+
+    async def nothing_yet(*_: object) -> None: ...
+
+    async def facts_first(store: ObjectStore, run: str, found: Any, *rest: Any) -> Any:  # noqa: ANN401
+        known = await facts(store, run, found, *rest)
+        await data(store, None, found)
+        return known
+
+    patch.setattr(survey, "_survey_data", nothing_yet)
+    patch.setattr(survey, "_facts", facts_first)
+
+
+async def a_save_begins_during_a_survey(at: int) -> tuple[bool, str]:
+    history, _ = await history_of(1)
+    begun: list[str] = []
+
+    async def begin_and_write() -> None:
+        begun.append((await history.leave_undecided(2)).uid)
+
+    stepped = SteppedStore(history.store, at, begin_and_write)
+    made = await survey.plan_collection(
+        stepped,
+        None,
+        LAST_1,
+        record=history.world.record,
+        clock=CLOCK,
+        orphans_older_than_s=0.0,  # Its age must not be what saves it.
+    )
+    taken = [garbage.why.value for garbage in made.garbage if garbage.uid in begun]
+    return stepped.acted, "; ".join(taken)
+
+
+def test_a_save_that_begins_during_a_survey_is_never_taken_for_an_orphan() -> None:
+    assert losses(a_save_begins_during_a_survey) == []
+
+
+def test_listing_data_last_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    data_is_listed_last(monkeypatch)
+    assert losses(a_save_begins_during_a_survey, at_most=1)
 
 
 # an attempt past its deadline, and a coordinator that is merely slow
