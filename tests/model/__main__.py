@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.model.scenarios import SCENARIOS, SHOWS_IN
+from tests.model.scenarios import SCENARIOS, SHOWS_AS
 from tests.model.search import explore
 from tests.model.weakenings import Weakening
 
@@ -19,7 +19,7 @@ def print_scenarios() -> None:
 
 def print_weakenings() -> None:
     print(f"\n{'weakening':24} {'scenario':30} {'steps':>5}  first violation")
-    for weakening, name in SHOWS_IN.items():
+    for weakening, (name, _) in SHOWS_AS.items():
         outcome = explore(SCENARIOS[name](weakening))
         print(
             f"{weakening.name:24} {name:30} {len(outcome.trace):5}  {outcome.violation}", flush=True
@@ -27,7 +27,7 @@ def print_weakenings() -> None:
 
 
 def print_trace(weakening: Weakening) -> None:
-    outcome = explore(SCENARIOS[SHOWS_IN[weakening]](weakening))
+    outcome = explore(SCENARIOS[SHOWS_AS[weakening][0]](weakening))
     print(f"{weakening.name}: {weakening.value}")
     for number, text in enumerate(outcome.trace, 1):
         print(f"{number:3}. {text}")
