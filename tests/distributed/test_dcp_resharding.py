@@ -95,6 +95,13 @@ def test_any_world_loads_what_another_saved(saved_by_four: str, world_size: int,
     assert run_ranks(world_size, load_sharded, saved_by_four, world_size, turn) == [[]] * world_size
 
 
+def test_a_rank_records_the_paths_of_what_it_saved_itself(saved_by_four: str) -> None:
+    for record in manifest_of(saved_by_four).records:
+        names = {entry.name for entry in record.tensors} | {item.name for item in record.items}
+        assert record.paths is not None
+        assert record.paths.keys() == names
+
+
 def test_any_reader_of_the_format_opens_every_shard(saved_by_four: str) -> None:
     manifest = manifest_of(saved_by_four)
     root = Path(saved_by_four).parent

@@ -241,6 +241,16 @@ def test_a_process_stays_in_its_incarnation_until_it_loads_something() -> None:
     assert load({"a": torch.zeros(100)}, StorageReader(url))["a"].sum() == 100
 
 
+def test_a_writer_made_before_the_load_knows_of_it_too() -> None:
+    url = fresh_url()
+    save(STATE, StorageWriter(url, step=1))
+    writer = StorageWriter(url, step=2)
+    load({"a": torch.zeros(100)}, StorageReader(url))
+    save(STATE, writer)
+    uids = [parse_uid(info.uid) for info in checkpoints_of(url)]
+    assert [(uid.incarnation, uid.step) for uid in uids] == [(2, 2), (1, 1)]
+
+
 def test_a_rollback_is_what_latest_follows_even_before_the_next_save(faults: FaultLayer) -> None:
     url = fresh_url()
     for step in (1, 2):
