@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -270,6 +271,20 @@ async def test_an_orphan_is_collected_once_it_is_old_enough_and_leaves_nothing()
 
 
 @story
+async def test_an_orphan_of_unknown_age_is_left_alone() -> None:
+    history, _ = await history_of(1)
+    old, ageless = await history.orphan(ORPHAN), Key(f"data/01/{RUN}/{ORPHAN}/000000-0001.file")
+    await wait(10 * DAY_S)
+    data, info = history.store._objects[old]
+    history.store._objects[ageless] = (data, replace(info, key=ageless, modified_unix_s=None))
+    plan = await history.plan()
+    assert plan.garbage == ()
+    assert [left.reason for left in plan.left_alone] == [
+        "no attempt began it, but its age is not known"
+    ]
+
+
+@story
 async def test_an_orphan_that_somebody_copies_is_left_alone() -> None:
     history, _ = await history_of(1)
     key = await history.orphan(ORPHAN)
@@ -349,6 +364,7 @@ async def test_uploads_left_open_by_a_committed_attempt_are_aborted() -> None:
     await wait(DAY_S)
     pin = pinned(history.store, RUN, uid, clock=CLOCK, holder="repair", deadline=Deadline.after(9))
     async with pin:
+        assert (await history.plan()).garbage == ()
         await history.collect()
         assert history.store.uploads_open == 1
     report = await history.collect()
