@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 
 import pytest
 import torch
@@ -62,6 +63,19 @@ async def test_a_tensor_that_is_sent_in_parts_is_made_once() -> None:
     for start in range(0, len(WHOLE), 2):
         await staged(shard, start, min(start + 2, len(WHOLE)))
     assert made == [0, 2, 3]
+
+
+async def test_a_tensor_is_let_go_of_once_it_was_sent() -> None:
+    made: list[weakref.ref[torch.Tensor]] = []
+
+    def make(index: int) -> torch.Tensor:
+        tensor = TENSORS[index].clone()
+        made.append(weakref.ref(tensor))
+        return tensor
+
+    shard = tensor_segments(HEADER, chunks_of(*TENSORS), make)
+    assert await staged(shard, 0, len(WHOLE)) == WHOLE
+    assert [ref() for ref in made] == [None] * 3
 
 
 async def test_parts_of_different_tensors_do_not_mix_while_they_are_made() -> None:
