@@ -23,7 +23,7 @@ class Why(Enum):
     ABORTED = "the attempt was aborted"
     OVERDUE = "not decided by its deadline: settled first, deleted if that is an abort"
     ORPHAN = "no attempt ever began it"
-    LEFT_OPEN = "kept, but an upload was left open"
+    LEFT_OPEN = "only an upload that was left open: the checkpoint is kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
