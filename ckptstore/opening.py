@@ -116,7 +116,7 @@ async def _backend(location: StoreLocation, settings: Settings) -> ObjectStore:
         case "s3":
             from ckptstore.backends.s3.store import open_s3_store
 
-            return await open_s3_store(location.container, settings.request)
+            return await open_s3_store(location.container, settings.request, settings.s3)
         case "memory":
             return named_memory_store(location.container)
         case _:

@@ -64,9 +64,18 @@ class CommitSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """What goes before AWS's own variables and files, where two stores need different ones."""
+
+    profile: str | None = None
+    endpoint_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     request: RequestSettings = field(default_factory=RequestSettings)
     transfer: TransferSettings = field(default_factory=TransferSettings)
     commit: CommitSettings = field(default_factory=CommitSettings)
+    s3: S3Settings = field(default_factory=S3Settings)
     deadline_s: float = 1800.0

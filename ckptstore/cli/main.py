@@ -20,6 +20,7 @@ from ckptstore.cli.push import push
 from ckptstore.cli.resolve import resolve
 from ckptstore.cli.restore import restore
 from ckptstore.cli.show import show
+from ckptstore.cli.sync import sync
 from ckptstore.cli.tag import tag
 from ckptstore.cli.verify import verify
 from ckptstore.cli.version import version, version_text
@@ -64,7 +65,7 @@ def _whole(
     """Checkpoints in object stores: complete and provably intact, or not there."""
 
 
-for function in (push, restore, verify, ls, show, resolve, tag, gc, version):
+for function in (push, restore, verify, sync, ls, show, resolve, tag, gc, version):
     app.command()(verb(function))
 
 

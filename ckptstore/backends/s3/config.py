@@ -17,7 +17,7 @@ from botocore.handlers import add_expect_header
 from botocore.loaders import Loader, create_loader
 
 from ckptstore.errors import SettingsError
-from ckptstore.settings import RequestSettings
+from ckptstore.settings import RequestSettings, S3Settings
 
 POOL_HEADROOM: Final = (
     8  # Listings hold no place in the limit, and waiting for the pool has no end.
@@ -29,17 +29,20 @@ NO_CREDENTIALS: Final = (
 )
 
 
-async def open_client(settings: RequestSettings, closing: AsyncExitStack) -> tuple[AioSession, Any]:
+async def open_client(
+    settings: RequestSettings, access: S3Settings, closing: AsyncExitStack
+) -> tuple[AioSession, Any]:
     """Return a session and its S3 client, which ``closing`` will close.
 
-    Profile, region, endpoint, CA bundle and addressing come from where AWS's own tools look.
+    Profile, region, endpoint, CA bundle and addressing come from where AWS's own tools look,
+    unless ``access`` says otherwise.
     """
     try:
-        session = AioSession()
+        session = AioSession(profile=access.profile)
         session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
         if await session.get_credentials() is None:
             raise SettingsError(_no_credentials(session))
-        endpoint_url = _endpoint_url(session)
+        endpoint_url = access.endpoint_url or _endpoint_url(session)
         # botocore knows AWS_DEFAULT_REGION alone; AWS's other tools prefer this one.
         region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
         client = await closing.enter_async_context(

@@ -9,7 +9,7 @@ from ckptstore.backends.s3.bulk import BulkVerbs
 from ckptstore.backends.s3.caller import Caller
 from ckptstore.backends.s3.config import open_client
 from ckptstore.backends.s3.control import ControlVerbs
-from ckptstore.settings import RequestSettings
+from ckptstore.settings import RequestSettings, S3Settings
 from ckptstore.types import MIB, Capabilities
 
 S3_CAPABILITIES: Final = Capabilities(
@@ -36,11 +36,13 @@ class S3Store(ControlVerbs, BulkVerbs):
         await self._caller.aclose()
 
 
-async def open_s3_store(bucket: str, settings: RequestSettings) -> S3Store:
+async def open_s3_store(
+    bucket: str, settings: RequestSettings, access: S3Settings | None = None
+) -> S3Store:
     """Open ``bucket`` with what AWS's usual variables and files say; no request is sent.
 
     Raises ``SettingsError`` when they name no credentials, or cannot be used.
     """
     async with AsyncExitStack() as opening:
-        session, client = await open_client(settings, opening)
+        session, client = await open_client(settings, access or S3Settings(), opening)
         return S3Store(Caller(bucket, session, client, opening.pop_all(), settings))
