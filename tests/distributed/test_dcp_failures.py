@@ -32,6 +32,8 @@ from tests.torch.worlds import checkpoints_of, manifest_of
 pytestmark = pytest.mark.distributed
 
 DEADLINE_S = 3.0
+LONG_S = 60.0
+BUSY_S = 5.0  # What a busy machine may add.
 
 
 @pytest.fixture
@@ -85,13 +87,14 @@ def save_struck(
     struck: int,
     strike: Callable[[], None],
     name: str = "w",
+    deadline_s: float = DEADLINE_S,
     **options: Any,  # noqa: ANN401
 ) -> tuple[list[BaseException], list[BaseException], float]:
     """Save step 2, and return what our own call raised, what DCP raised, and when.
 
     The two differ if a dead rank breaks the collective with which DCP gathers the errors.
     """
-    writer = StorageWriter(url, step=2, deadline_s=DEADLINE_S)
+    writer = StorageWriter(url, step=2, deadline_s=deadline_s)
     write_data = writer.write_data
     ours: list[BaseException] = []
 
@@ -127,13 +130,13 @@ def test_a_rank_that_fails_ends_the_save_for_all_at_once(
     url: str, struck: int, use_collectives: bool
 ) -> None:
     save_it = save_struck if use_collectives else save_without_collectives
-    outcomes = run_ranks(3, save_it, url, struck, fail)
+    outcomes = run_ranks(3, save_it, url, struck, fail, "w", LONG_S)
     for _, errors, took_s in outcomes:
         (error,) = errors
         assert isinstance(error, CheckpointAbortedError)
         assert f"was aborted: rank {struck}: " in str(error)
         assert "tensor w: its data failed: RuntimeError('the device is gone')" in str(error)
-        assert took_s < DEADLINE_S - 1
+        assert took_s < LONG_S / 2
     only_step_1_is_there(url)
 
 
@@ -151,7 +154,7 @@ def test_the_survivors_of_a_killed_rank_hear_of_it_by_the_deadline(url: str, str
         silence = "did not vote" if struck else "no decision from rank 0"
         assert f"{silence} in time" in str(ours[0])
         assert not isinstance(raised, DeadlineExceededError)
-        assert took_s < DEADLINE_S + 2
+        assert took_s < DEADLINE_S + BUSY_S
     only_step_1_is_there(url)
     the_next_save_works(url)
 
@@ -163,7 +166,7 @@ def test_a_coordinator_killed_before_it_begins_is_named_by_the_deadline(url: str
     assert isinstance(error, DeadlineExceededError)
     assert "step 2" in str(error)
     assert "the coordinator, rank 0" in str(error)
-    assert took_s < DEADLINE_S + 2
+    assert took_s < DEADLINE_S + BUSY_S
     assert [info.step for info in checkpoints_of(url)] == [1]
 
 
@@ -184,5 +187,5 @@ def test_a_rank_that_hangs_is_left_behind_at_the_deadline(url: str, name: str) -
         ours, _, took_s = outcome.value
         assert isinstance(ours[0], CheckpointAbortedError), outcome
         assert re.search("was aborted: rank 1(: Deadline| did not vote)", str(ours[0]))
-        assert took_s < DEADLINE_S + 2
+        assert took_s < DEADLINE_S + BUSY_S
     only_step_1_is_there(url)

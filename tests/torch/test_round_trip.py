@@ -154,14 +154,14 @@ def test_twenty_thousand_small_tensors_take_few_requests(monkeypatch: pytest.Mon
     url = fresh_url()
     save({"warm": torch.zeros(1)}, StorageWriter(url, step=0))
     store.calls.clear()
-    began_s = time.monotonic()
+    began_s = time.process_time()
     save(state, StorageWriter(url, step=1))
     assert sum(store.calls.values()) <= 12, dict(store.calls)
     assert len(manifest_of(url).shards) == 1
     store.calls.clear()
     loaded = load(zeros_like(state), StorageReader(url))
     assert sum(store.calls.values()) <= 12, dict(store.calls)
-    assert time.monotonic() - began_s < 30
+    assert time.process_time() - began_s < 30  # Of CPU, nearly all of it DCP's own.
     assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
 
 
