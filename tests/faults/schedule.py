@@ -109,14 +109,20 @@ class Schedule:
                 await self.job.start(within_s=self.job.deadline_s)
 
     async def _rank(self, attempt: Attempt, rank: int) -> None:
-        kind = self.rng.choices(["well", "dies", "stops"], [8, 1, 1])[0]
+        kind = self.rng.choices(["well", "dies", "stops", "is interrupted"], [8, 1, 1, 1])[0]
         dies_at = self.rng.randrange(15) if kind == "dies" else None
         process = Process(self.job.store(), dies_at=dies_at, dies_after_it=self.rng.random() < 0.5)
         if kind == "stops":
             self.aside.create_task(self._zombie(attempt, rank, process))
             return
         began_s = asyncio.get_running_loop().time()
-        await self._save_rank(attempt, rank, process, self.job.deadline_s)
+        saving = asyncio.ensure_future(self._save_rank(attempt, rank, process, self.job.deadline_s))
+        if kind == "is interrupted":
+            await asyncio.wait({saving}, timeout=self.rng.expovariate(1.0))
+            saving.cancel()
+        await asyncio.wait({saving})
+        if not saving.cancelled():
+            saving.result()
         lasted_s = asyncio.get_running_loop().time() - began_s
         assert lasted_s <= self.job.deadline_s + GRACE_S
 

@@ -58,6 +58,16 @@ def test_ours_stands_once_it_is_told_to(fate: Fate, times: int) -> None:
     assert not simulated(tell).disk.changed
 
 
+@each_fate([Fate.LOST_BEFORE, Fate.LOST_AFTER, Fate.LATE, Fate.SILENT_AFTER])
+def test_a_put_without_an_answer_is_read_back_before_it_is_sent_again(fate: Fate) -> None:
+    async def tell(sim: SimulatedStore, store: ObjectStore) -> None:
+        sim.luck = Nth(0, fate, verb="put")
+        await put_standing(store, KEY, OURS)
+        assert [verb for _, verb, _, _ in sim.trace][:2] == ["put", "get"]
+
+    simulated(tell)
+
+
 @each_fate(PUT_FATES)
 def test_theirs_stands_if_it_was_there_first(fate: Fate) -> None:
     async def tell(sim: SimulatedStore, store: ObjectStore) -> None:

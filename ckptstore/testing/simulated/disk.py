@@ -72,4 +72,5 @@ class Disk(MemoryStore):
             self._listed_from_s[key] = asyncio.get_running_loop().time() + self._lag_s()
         elif self._objects[key][0] != data:
             self.changed.add(key)
+        self.rotten.discard(key)
         return super()._keep(key, data)
