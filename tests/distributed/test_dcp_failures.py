@@ -189,3 +189,29 @@ def test_a_rank_that_hangs_is_left_behind_at_the_deadline(url: str, name: str) -
         assert re.search("was aborted: rank 1(: Deadline| did not vote)", str(ours[0]))
         assert took_s < DEADLINE_S + BUSY_S
     only_step_1_is_there(url)
+
+
+class Planless(DefaultSavePlanner):
+    def create_local_plan(self) -> SavePlan:
+        raise RuntimeError("no plan")
+
+
+def save_after_a_rank_could_not_plan(rank: int, url: str) -> str:
+    """Rank 1 fails before it writes anything, so rank 0 waits for it until the deadline."""
+    planner = Planless() if rank == 1 else None
+    with caught() as errors:
+        save(
+            state_of(),
+            storage_writer=StorageWriter(url, step=2, deadline_s=DEADLINE_S),
+            planner=planner,
+            use_collectives=False,
+        )
+    save(state_of(), storage_writer=StorageWriter(url, step=2))
+    return str(errors[0])
+
+
+def test_ranks_that_stopped_at_different_points_still_find_each_other_again(url: str) -> None:
+    first, second = run_ranks(2, save_after_a_rank_could_not_plan, url)
+    assert "rank 1 did not vote in time" in first
+    assert second == "no plan"
+    assert [info.state for info in checkpoints_of(url)] == ["committed", "aborted", "committed"]
