@@ -112,7 +112,8 @@ class Committer:
         Anyone may decide: the coordinator, a rank that waited long enough, ``resolve``, ``gc``.
         The first record to land is the decision, and it is durable and final when this
         returns. It need not be ours, and the caller obeys it either way. An error means that
-        we could not find out; calling again, from anywhere, is always safe.
+        we could not find out; calling again, from anywhere, is always safe. (Without exclusive
+        puts, it is the coordinator alone who may decide, and only one thing, ever.)
         """
         key = decision_key(self._attempt.run, self._attempt.uid)
         if self.create_only:

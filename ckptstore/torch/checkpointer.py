@@ -41,6 +41,7 @@ from ckptstore.settings import Settings
 from ckptstore.store import ObjectStore
 from ckptstore.torch.agree import agree
 from ckptstore.torch.attempts import Beginning, Begun
+from ckptstore.torch.holding import Holding
 from ckptstore.torch.identity import checked_step
 from ckptstore.torch.planning import Planning
 from ckptstore.torch.plans import RankPlan, broken_plan, lay_out_plan
@@ -102,6 +103,7 @@ class Checkpointer:
         self._retention = retention or RetentionPolicy(keep_last=keep_last)
         self._planning = Planning()
         self._staging = Staging()
+        self._holding = Holding(self._location, self._settings)
         self._saving: Future[Commit] | None = None
         self._saving_step = 0
         self._saving_until_s = 0.0
@@ -135,6 +137,8 @@ class Checkpointer:
         self.wait()
         uids = self._committed_uids()
         for uid, older in zip_longest(uids, uids[1:]):
+            if _rank() == COORDINATOR_RANK:
+                self._holding.hold(uid, deadline_s=self._deadline_s)
             try:
                 return self._load(state, uid)
             except IntegrityError as error:
@@ -195,6 +199,7 @@ class Checkpointer:
         try:
             self.wait()
         finally:
+            self._holding.let_go()
             self._sigterm.restore()
             atexit.unregister(self._warn_of_unread_save)
 
@@ -219,6 +224,7 @@ class Checkpointer:
                 deadline=self._left(),
                 settings=self._settings,
             )
+            await self._holding.over()
             if _rank() == COORDINATOR_RANK and not self._retention.keeps_all:
                 await self._let_go(store, begun.record)
             return commit

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import torch
 
+from ckptstore.clock import SystemClock
+from ckptstore.commit.pins import list_pinned
 from ckptstore.errors import (
     CheckpointAbortedError,
     DeadlineExceededError,
@@ -210,6 +212,43 @@ def test_retention_chooses_by_the_metrics_that_were_saved() -> None:
             one.save(step, state_of(loss), metrics={"loss": loss})
     kept = [info.step for info in checkpoints_of(url) if info.state == "committed"]
     assert kept == [3, 1]  # The newest stays in any case.
+
+
+def pins_on(url: str) -> set[str]:
+    found: set[str] = set()
+
+    async def look(store: ObjectStore) -> None:
+        found.update(await list_pinned(store, "llama", clock=SystemClock()))
+
+    in_store(url, look)
+    return found
+
+
+def test_what_the_job_went_on_from_is_pinned_until_it_has_committed_something() -> None:
+    url = fresh_url()
+    with a_checkpointer(url) as first:
+        first.save(1, state_of(1.0))
+    (info,) = checkpoints_of(url)
+    with a_checkpointer(url) as second:
+        second.restore(state_of(0.0))
+        assert pins_on(url) == {info.uid}
+        second.save(2, {"w": torch.empty(3, device="meta")})
+        with pytest.raises(CheckpointAbortedError):
+            second.wait()
+        assert pins_on(url) == {info.uid}  # It would still start again from there.
+        second.save(3, state_of(3.0))
+        second.wait()
+    assert pins_on(url) == set()
+
+
+def test_a_job_that_ends_without_a_save_leaves_no_pin() -> None:
+    url = fresh_url()
+    with a_checkpointer(url) as first:
+        first.save(1, state_of(1.0))
+    with a_checkpointer(url) as second:
+        second.restore(state_of(0.0))
+        second.restore(state_of(0.0))
+    assert pins_on(url) == set()
 
 
 def test_a_retention_that_fails_is_no_failed_save(
