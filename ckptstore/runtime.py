@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+from ckptstore.concurrency import new_event_loop
 from ckptstore.errors import DeadlineExceededError
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ CANCEL_S_MAX: Final = 5.0
 class _LoopThread:
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
+        self.loop = new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="ckptstore-loop", daemon=True)
         self._thread.start()
         atexit.register(self._stop)

@@ -19,6 +19,7 @@ from ckptstore.cli.options import Shared
 from ckptstore.cli.output import Output
 from ckptstore.cli.units import parse_seconds
 from ckptstore.clock import Deadline
+from ckptstore.concurrency import new_event_loop
 from ckptstore.settings import RequestSettings, Settings
 
 GRACE_S_MAX: Final = 10.0  # For cleaning up once the deadline has passed.
@@ -35,7 +36,7 @@ def run(name: str, options: Shared, verb: Callable[[Command], Awaitable[int]]) -
             _logged(options),
             _end_at_all_costs(settings.deadline_s + GRACE_S_MAX),
             interrupt.handled(),
-            asyncio.Runner() as runner,
+            asyncio.Runner(loop_factory=new_event_loop) as runner,
         ):
             return runner.run(_supervised(verb, output, settings, interrupt))
     except asyncio.CancelledError:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp.payload import Payload
 
+from ckptstore.types import MIB
+
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
 
-STEP_BYTES: Final = 1024 * 1024  # Handed to the socket at a time; also how often progress shows.
+STEP_BYTES: Final = 4 * MIB  # Handed to the socket at a time; also how often progress shows.
+STEP_BYTES_COPIED: Final = MIB  # The same for a transport that copies what the socket refuses.
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
@@ -66,7 +70,10 @@ class BufferBody(Payload):
         self._transport = writer.transport
         writer.send_headers()  # Alone: joined with the first bytes, these would be copied.
         self._at = 0
-        while step := self.read(STEP_BYTES):
+        in_place = sys.version_info >= (3, 12) or not type(self._transport).__module__.startswith(
+            "asyncio."
+        )
+        while step := self.read(STEP_BYTES if in_place else STEP_BYTES_COPIED):
             await writer.write(step)
             self._on_progress(self._at, self._length)
 
