@@ -22,9 +22,11 @@ from ckptstore.progress import Progress
 from ckptstore.restore.plan import DirectRead, Read, plan_reads
 from ckptstore.settings import TransferSettings
 from ckptstore.store import SupportsGetInto
-from ckptstore.types import ByteRange
+from ckptstore.types import MIB, ByteRange
 
 READS_IN_FLIGHT_MAX: Final = 64
+READS_MIN: Final = 32  # Long reads cost less than short ones, but only many are fast.
+READ_BYTES_MAX: Final = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Wanted:
 
 
 class CheckedReader:
-    """Reads whole blocks within a byte budget; a bad one is tried once more, then reported."""
+    """Reads whole blocks, those read beside within a byte budget; a bad one is tried once more, then reported."""
 
     def __init__(self, store: SupportsGetInto, settings: TransferSettings) -> None:
         self._store = store
@@ -59,7 +61,8 @@ class CheckedReader:
         for want in wanted:
             if len(want.target):
                 by_key.setdefault(want.shard.key, []).append(want)
-        plans = [(wants, self._plan(wants)) for wants in by_key.values()]
+        wanted_bytes = sum(len(want.target) for want in wanted)
+        plans = [(wants, self._plan(wants, wanted_bytes)) for wants in by_key.values()]
         progress.bytes_total += sum(r.byte_range.size_bytes for _, reads in plans for r in reads)
         async with task_group() as group:
             for wants, reads in plans:
@@ -82,27 +85,33 @@ class CheckedReader:
     def whole(self, shard: ShardEntry) -> list[ByteRange]:
         """Return the ranges to read all of a shard in."""
         ranges = [ByteRange(0, shard.size_bytes)] if shard.size_bytes else []
-        return [read.byte_range for read in self._plan_ranges(shard, ranges)]
+        reads = self._plan_ranges(shard, ranges, self._settings.part_size_bytes)
+        return [read.byte_range for read in reads]
 
-    def _plan(self, wants: Sequence[Wanted]) -> list[Read]:
+    def _plan(self, wants: Sequence[Wanted], wanted_bytes: int) -> list[Read]:
         ranges = [ByteRange(want.start, want.start + len(want.target)) for want in wants]
-        return self._plan_ranges(wants[0].shard, ranges)
+        read_size_bytes = min(wanted_bytes // READS_MIN, READ_BYTES_MAX)
+        read_size_bytes = max(read_size_bytes, self._settings.part_size_bytes)
+        return self._plan_ranges(wants[0].shard, ranges, read_size_bytes)
 
-    def _plan_ranges(self, shard: ShardEntry, ranges: Sequence[ByteRange]) -> list[Read]:
+    @staticmethod
+    def _plan_ranges(
+        shard: ShardEntry, ranges: Sequence[ByteRange], read_size_bytes: int
+    ) -> list[Read]:
         return plan_reads(
             ranges,
             size_bytes=shard.size_bytes,
             block_size_bytes=shard.block_size_bytes,
-            read_size_bytes=self._settings.part_size_bytes,
+            read_size_bytes=read_size_bytes,
         )
 
     async def _read(self, wants: Sequence[Wanted], read: Read, progress: Progress) -> None:
         size_bytes = read.byte_range.size_bytes
-        async with self._budget.hold(size_bytes):
-            if isinstance(read, DirectRead):
-                target = wants[read.wanted].target[read.target : read.target + size_bytes]
-                await self._read_right(wants[0].shard, read.byte_range, target)
-            else:
+        if isinstance(read, DirectRead):  # Into memory that is there already.
+            target = wants[read.wanted].target[read.target : read.target + size_bytes]
+            await self._read_right(wants[0].shard, read.byte_range, target)
+        else:
+            async with self._budget.hold(size_bytes):
                 scratch = memoryview(bytearray(size_bytes))
                 await self._read_right(wants[0].shard, read.byte_range, scratch)
                 for copy in read.copies:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ async def test_one_connection_serves_body_after_body(
         await long_answer()(peer)
 
     script = [remember] * 3
-    variables = {"AWS_CA_BUNDLE": str(CERTIFICATE)} if tls else {}
+    variables: dict[str, Any] = {"AWS_CA_BUNDLE": str(CERTIFICATE)} if tls else {}
     async with stub_store(monkeypatch, *script, tls=tls, **variables) as (_, store):
         for _ in range(3):
             target = bytearray(len(LONG))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aiohttp import ClientPayloadError
 
-STEP_BYTES: Final = 1024 * 1024  # Read at a time, so that other requests get their turns.
+STEP_BYTES: Final = 8 * 1024 * 1024  # Read at a time, so that other requests get their turns.
 
 
 def is_plain(raw: Any, size_bytes: int) -> bool:  # noqa: ANN401
