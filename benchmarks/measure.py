@@ -44,9 +44,7 @@ def measured() -> Iterator[Cost]:
 
 
 def _cpu_s() -> tuple[float, float]:
-    usages = [
-        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime for usage in usages), sum(usage.ru_stime for usage in usages)
 
 

@@ -180,7 +180,5 @@ def _facts(stored: Stored) -> dict[str, str]:
 def _checksums(request: Request) -> dict[str, str]:
     """Return the checksum headers of a request, because some clients look for them."""
     return {
-        name: value
-        for name, value in request.headers.items()
-        if name.startswith("x-amz-checksum-")
+        name: value for name, value in request.headers.items() if name.startswith("x-amz-checksum-")
     }

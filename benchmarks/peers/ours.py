@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.peers.base import Go, Task, payload, touched
+from ckptstore.concurrency import new_event_loop
 from ckptstore.location import StoreLocation
 from ckptstore.manifest.layout import ShardKind
 from ckptstore.manifest.model import ShardEntry
 from ckptstore.opening import opened_store
 from ckptstore.restore.reader import CheckedReader, Wanted
-from ckptstore.settings import Settings, TransferSettings
+from ckptstore.settings import RequestSettings, Settings, TransferSettings
 from ckptstore.store import ObjectStore
 from ckptstore.types import Buffer, ByteRange, Key
 from ckptstore.upload.uploader import Uploader
@@ -36,16 +37,17 @@ class _Memory:
 
 def settings_for(task: Task) -> Settings:
     return Settings(
+        request=RequestSettings(in_flight_max=task.in_flight),
         transfer=TransferSettings(
             part_size_bytes=task.part_size_bytes, in_flight_bytes_max=task.in_flight_bytes
-        )
+        ),
     )
 
 
 @contextmanager
 def _opened(task: Task) -> Iterator[tuple[asyncio.Runner, ObjectStore]]:
     location = StoreLocation("s3", task.bucket, "bench")
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         opening = opened_store(location, settings_for(task))
         store = runner.run(opening.__aenter__())
         try:
@@ -64,7 +66,11 @@ async def _upload(store: ObjectStore, task: Task, key: str, data: memoryview) ->
 def upload(task: Task) -> Iterator[Go]:
     data = payload(task.size_bytes)
     with _opened(task) as (runner, store):
-        yield lambda key, size_bytes: runner.run(_upload(store, task, key, data[:size_bytes])) and None
+        yield (
+            lambda key, size_bytes: (
+                runner.run(_upload(store, task, key, data[:size_bytes])) and None
+            )
+        )
 
 
 @contextmanager

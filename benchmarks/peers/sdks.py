@@ -127,9 +127,7 @@ def crt_download(task: Task) -> Iterator[Go]:
 def _transfer_config(task: Task) -> Any:  # noqa: ANN401
     from boto3.s3.transfer import TransferConfig
 
-    return TransferConfig(
-        multipart_chunksize=task.part_size_bytes, max_concurrency=task.in_flight
-    )
+    return TransferConfig(multipart_chunksize=task.part_size_bytes, max_concurrency=task.in_flight)
 
 
 def _boto3(task: Task) -> Any:  # noqa: ANN401
@@ -159,9 +157,7 @@ def _aiobotocore(task: Task) -> Iterator[tuple[asyncio.Runner, Any]]:
     from aiobotocore.session import get_session
 
     with asyncio.Runner() as runner:
-        opening = get_session().create_client(
-            "s3", endpoint_url=task.endpoint, region_name=REGION
-        )
+        opening = get_session().create_client("s3", endpoint_url=task.endpoint, region_name=REGION)
         client = runner.run(opening.__aenter__())
         try:
             yield runner, client
