@@ -106,7 +106,8 @@ def group_store() -> Store | None:
     if not (dist.is_available() and dist.is_initialized()):
         return None
     store: Store = dist.distributed_c10d._get_default_store()
-    return store.clone()  # type: ignore[attr-defined, no-any-return]  # torch's stub lacks it.
+    clone = getattr(store, "clone", None)  # Some stores, and torch before 2.5, have none.
+    return clone() if clone else store
 
 
 def _name(topic: tuple[str, ...]) -> str:

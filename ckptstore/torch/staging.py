@@ -13,6 +13,8 @@ import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
 
+from ckptstore.torch.devices import synchronize
+
 _Place: TypeAlias = tuple[str, tuple[int, ...]]
 
 
@@ -38,7 +40,7 @@ class Staging:
                 data = self._copied(_place(item), data.detach())
             copies[_place(item)] = data
         for device in copying_devices - {torch.device("cpu")}:
-            torch.accelerator.synchronize(device)
+            synchronize(device)
         self._buffers = {
             place: copy for place, copy in copies.items() if isinstance(copy, torch.Tensor)
         }

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
@@ -26,6 +25,7 @@ from ckptstore.runtime import run_sync
 from ckptstore.save import COORDINATOR_RANK, save_checkpoint, votes_until
 from ckptstore.settings import Settings
 from ckptstore.torch.attempts import Beginning, Begun
+from ckptstore.torch.devices import current_stream
 from ckptstore.torch.identity import checked_step, is_run_url, step_of
 from ckptstore.torch.plans import RankPlan, laid_out, lay_out_plan
 from ckptstore.torch.registry import lineage_of, next_number
@@ -147,7 +147,7 @@ class StorageWriter(DcpStorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Upload, vote, and return when the checkpoint is committed, on every rank alike."""
-        stream = _device_stream()
+        stream = current_stream()
 
         def lay_out() -> RankPlan:
             if stream is not None:
@@ -228,8 +228,3 @@ def _default_rank() -> int:
 
 def _default_world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def _device_stream() -> torch.Stream | None:
-    """Return the stream on which this thread's device work is queued, if there is a device."""
-    return torch.accelerator.current_stream() if torch.accelerator.is_available() else None
