@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Final
 
 from ckptstore.clock import Clock, Deadline
 from ckptstore.commit.pins import pinned
 from ckptstore.commit.standing import put_standing
 from ckptstore.concurrency import map_concurrently
-from ckptstore.errors import ConflictError, Damage, IntegrityError, ObjectNotFoundError
+from ckptstore.errors import (
+    ConflictError,
+    Damage,
+    IntegrityError,
+    ObjectNotFoundError,
+    WriteOutcomeUnknownError,
+)
 from ckptstore.integrity import sha256_hex
 from ckptstore.load import read_manifest
 from ckptstore.manifest.codec import decode_attempt, decode_decision, decode_incarnation
@@ -31,6 +38,8 @@ from ckptstore.store import ObjectStore
 from ckptstore.sync.plan import same_checkpoint
 from ckptstore.types import Buffer, ByteRange, Key
 from ckptstore.upload.uploader import Uploader
+
+SEND_TRIES_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,17 +154,28 @@ class Transfer:
         # The uploader announces what it is given, and the plan has announced all of it before.
         self._progress.objects_total -= len(shards)
         self._progress.bytes_total -= size_bytes
-        sent = await self._uploader.upload(
-            [(shard.key, StoredShard(self._reader, shard)) for shard in shards]
-        )
-        for shard, entry in zip(shards, sent, strict=True):
-            _check_same(shard, entry)
+        await self._send(shards)
         return Copied(
             commit=manifest.commit,
             bytes_sent=size_bytes,
             bytes_verified=total_bytes,
             objects_sent=len(shards),
         )
+
+    async def _send(self, shards: Sequence[ShardEntry]) -> None:
+        """Send shards; what a lost answer leaves open is found out, and sent again if need be."""
+        for tries_left in reversed(range(SEND_TRIES_MAX)):
+            sources = [(shard.key, StoredShard(self._reader, shard)) for shard in shards]
+            try:
+                sent = await self._uploader.upload(sources)
+            except (WriteOutcomeUnknownError, ObjectNotFoundError):
+                if not tries_left:
+                    raise
+                shards = await self._lacking(shards)
+                continue
+            for shard, entry in zip(shards, sent, strict=True):
+                _check_same(shard, entry)
+            return
 
     async def _lacking(self, shards: Sequence[ShardEntry]) -> list[ShardEntry]:
         """Return what is not in the target yet; where it keeps no checksum, by reading it back."""
