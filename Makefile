@@ -36,7 +36,7 @@ layers: $(READY)
 	$(RUN)/lint-imports
 
 unit: $(READY)
-	$(RUN)/pytest -q tests/unit tests/model tests/cli tests/test_tidy.py
+	$(RUN)/pytest -q tests/unit tests/model tests/gc tests/sync tests/cli tests/test_tidy.py
 
 conformance faults: $(READY)
 	$(RUN)/pytest -q tests/$@

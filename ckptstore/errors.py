@@ -168,7 +168,7 @@ class TransientStoreError(StoreError):
 
 
 class RefusedError(TransientStoreError):
-    """The store did nothing, for now: trying again is safe even for a write that must not repeat."""
+    """The store did nothing, for now: trying again is safe, also for a conditional write."""
 
 
 class DamagedError(RefusedError):
