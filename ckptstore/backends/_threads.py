@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from ckptstore.backends._checks import check_process
@@ -22,7 +22,7 @@ class Threads:
     def __init__(self, threads_max: int) -> None:
         self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="ckptstore-store")
         self._pid = os.getpid()
-        self._running: set[asyncio.Future[Any]] = set()
+        self._running: set[Future[Any]] = set()  # Of threads, whoever may still wait for them.
 
     async def run(
         self, work: Callable[[Stop], T], *, abandoned: Callable[[], None] = lambda: None
@@ -35,9 +35,10 @@ class Threads:
         """
         check_process(self._pid, "this store")
         stop = Stop()
-        future = asyncio.wrap_future(self._pool.submit(work, stop))
-        self._running.add(future)
-        future.add_done_callback(self._ended)
+        running = self._pool.submit(work, stop)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        future = _watched(running)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -53,14 +54,17 @@ class Threads:
                 future.cancel()  # It may not even have begun.
                 abandoned()
 
-    def _ended(self, future: asyncio.Future[T]) -> None:
-        self._running.discard(future)
-        if not future.cancelled():
-            future.exception()  # Somebody looked at it, even if its caller is gone.
-
     async def aclose(self) -> None:
         """End the threads; one that a hung disk holds is left behind."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._running:
-            await asyncio.wait(set(self._running), timeout=LINGER_S_MAX)
+        left = {_watched(running) for running in tuple(self._running)}
+        if left:
+            await asyncio.wait(left, timeout=LINGER_S_MAX)
         self._pool.shutdown(wait=not self._running)
+
+
+def _watched(running: Future[T]) -> asyncio.Future[T]:
+    """Return what to await; an error is looked at, even if its caller is gone by then."""
+    future = asyncio.wrap_future(running)
+    future.add_done_callback(lambda future: future.cancelled() or future.exception())
+    return future

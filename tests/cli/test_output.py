@@ -60,6 +60,18 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1.0/2.0 KiB" in terminal.getvalue()
 
 
+def test_a_terminal_gets_nothing_when_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    async def work() -> None:
+        async with shown(output(quiet=True), "push"):
+            await asyncio.sleep(LINE_S)
+
+    run_virtual(work())
+    assert terminal.getvalue() == ""
+
+
 @pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
 def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch, no_color: str, coloured: bool) -> None:
     terminal = Terminal()

@@ -124,18 +124,24 @@ async def test_no_thread_outlives_the_store(tmp_path: Path) -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
 async def test_closing_does_not_wait_for_a_disk_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
     monkeypatch.setattr(_threads, "LINGER_S_MAX", 0.05)
     store = LocalStore(tmp_path)
     disk = Disk(monkeypatch)
     task = asyncio.create_task(store.put(KEY, b"payload"))
     assert await asyncio.to_thread(disk.entered.wait, 30)
+    if cancelled:
+        task.cancel()
+        await asyncio.wait({task}, timeout=10)
+        assert task.cancelled()
     async with asyncio.timeout(10):
         await store.aclose()
     disk.go_on.set()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait({task}, timeout=10)
+    assert task.done()
 
 
 async def test_a_store_of_another_process_is_refused(
