@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from typing import Protocol
 
 from ckptstore.clock import Clock, Deadline
-from ckptstore.commit.catalog import latest_commit, newest_incarnation
+from ckptstore.commit.catalog import latest_commit, newest_decided, newest_incarnation
 from ckptstore.commit.pins import PIN_S, PinStore, pinned
 from ckptstore.commit.standing import put_standing
 from ckptstore.errors import CheckpointNotFoundError, ConflictError
@@ -39,7 +39,8 @@ async def claim_incarnation(
     one is taken for it. Until it has committed something, the parent is what it would start
     again from; so the parent is pinned until the claim stands, and retention keeps it then.
     """
-    number = await newest_incarnation(store, run)
+    # A copy of a store may lack claims that its decisions prove.
+    number = max(await newest_incarnation(store, run), await newest_decided(store, run))
     while True:
         number += 1
         async with AsyncExitStack() as pins:

@@ -69,6 +69,13 @@ async def newest_incarnation(store: SupportsList, run: str) -> int:
     return 0
 
 
+async def newest_decided(store: SupportsList, run: str) -> int:
+    """Return the number of the newest incarnation of which anything was decided, or 0."""
+    async for uid in decided_uids(store, run):
+        return parse_uid(uid).incarnation
+    return 0
+
+
 async def newest_parent(store: CatalogStore, run: str) -> str | None:
     """Return the uid of what the newest incarnation went on from, if it went on from anything."""
     return await _parent_uid(store, run, await newest_incarnation(store, run))

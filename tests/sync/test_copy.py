@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 
 from ckptstore.backends.local import LocalStore
 from ckptstore.backends.memory import MemoryStore
+from ckptstore.clock import Deadline
 from ckptstore.commit.begin import claim_incarnation
 from ckptstore.commit.catalog import latest_commit, read_decision
+from ckptstore.commit.pins import UNPIN_S_MAX
 from ckptstore.commit.resolve import resolve_attempt
 from ckptstore.commit.retire import retire
+from ckptstore.errors import DeadlineExceededError
 from ckptstore.gc.execute import collect
 from ckptstore.gc.policy import KEEP_ALL
 from ckptstore.gc.survey import plan_collection
@@ -28,6 +34,7 @@ from tests.sync.watched import (
     FlakyStore,
     ForgetfulStore,
     ReadAlongStore,
+    SilentStore,
 )
 from tests.sync.world import Pair, assert_whole, contents
 from tests.world import RECORD, RUN
@@ -193,6 +200,34 @@ def test_broken_at_any_request_nothing_is_half_there_and_a_second_run_finishes(
     sweep(side, landed=landed)
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_store_that_falls_silent_at_any_request_ends_the_sync_at_its_deadline(side: str) -> None:
+    async def story(at: int) -> bool:
+        pair = Pair()
+        uids = await pair.history.commits(1, 2)
+        inner = pair.target
+        dead = SilentStore(inner if side == "target" else pair.history.store, at)
+        setattr(pair, side, dead)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        with suppress(DeadlineExceededError):
+            async with Deadline.after(60.0).enforce("syncing"):
+                await pair.sync()
+        assert loop.time() - began_s <= 60.0 + 4 * UNPIN_S_MAX
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        pair.target, pair.source = inner, None
+        for uid in await pair.committed():
+            await assert_whole(inner, uid)
+        assert (await pair.sync()).failed == []
+        assert set(await pair.committed()) == set(uids)
+        return dead.silent
+
+    at = 0
+    while run_virtual(story(at)):
+        at += 1
+    assert at > 20
+
+
 @story
 async def test_what_is_there_is_not_sent_again_object_by_object() -> None:
     pair = Pair()
@@ -320,6 +355,22 @@ async def test_a_job_that_starts_at_the_target_goes_on_where_the_source_was() ->
     await pair.history.restart()
     newest = await pair.history.commit(3)
     await pair.sync(Selection(newest=1))
+    claim = await claim_incarnation(pair.target, run=RUN, parent_uid=None, facts={}, clock=CLOCK)
+    assert (claim.number, claim.parent_uid) == (3, newest)
+
+
+@story
+async def test_a_job_never_claims_what_a_copied_decision_proves_to_be_claimed() -> None:
+    pair = Pair()
+    await pair.history.commits(1, 2)
+    await pair.history.restart()
+    newest = await pair.history.commit(3)
+    faulty = FaultLayer(pair.target)
+    faulty.script("put", Fault(BrokenError("broken")), key=incarnation_key(RUN, 2))
+    pair.target = faulty
+    assert len((await pair.sync(Selection(newest=1))).failed) == 1
+    faulty.assert_all_used()
+    assert await pair.latest() == newest
     claim = await claim_incarnation(pair.target, run=RUN, parent_uid=None, facts={}, clock=CLOCK)
     assert (claim.number, claim.parent_uid) == (3, newest)
 

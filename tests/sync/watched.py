@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -57,6 +58,24 @@ class FlakyStore(AroundLayer):
             return await send()
         self.failures += 1
         raise TransientStoreError("reset", verb=request.verb, key=request.key)
+
+
+class SilentStore(AroundLayer):
+    """From the request number ``at`` on, counted from 0, answers nothing any more."""
+
+    def __init__(self, inner: ObjectStore, at: int) -> None:
+        super().__init__(inner)
+        self._left = at
+
+    @property
+    def silent(self) -> bool:
+        return self._left < 0
+
+    async def _around(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
+        self._left -= 1
+        if self.silent:
+            await asyncio.Event().wait()
+        return await send()
 
 
 class CountingStore(AroundLayer):
