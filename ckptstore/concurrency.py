@@ -16,7 +16,11 @@ REQUESTS_IN_FLIGHT_MAX: Final = 64
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's, if that is installed: it sends long bodies with less CPU."""
+    """Return uvloop's, if that is installed: it sends long bodies with less CPU.
+
+    For loops on a thread of their own: an interrupt meant for the main thread, while a disk
+    hangs, does not reach a loop of uvloop in time.
+    """
     try:
         import uvloop
     except ImportError:

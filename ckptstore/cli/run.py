@@ -19,10 +19,9 @@ from ckptstore.cli.options import Shared
 from ckptstore.cli.output import Output
 from ckptstore.cli.units import parse_seconds
 from ckptstore.clock import Deadline
-from ckptstore.concurrency import new_event_loop
 from ckptstore.settings import RequestSettings, Settings
 
-GRACE_S_MAX: Final = 10.0  # For cleaning up once the deadline has passed.
+GRACE_S_MAX: Final = 30.0  # For cleaning up once the deadline has passed, or a signal came.
 
 
 def run(name: str, options: Shared, verb: Callable[[Command], Awaitable[int]]) -> int:
@@ -36,7 +35,7 @@ def run(name: str, options: Shared, verb: Callable[[Command], Awaitable[int]]) -
             _logged(options),
             _end_at_all_costs(settings.deadline_s + GRACE_S_MAX),
             interrupt.handled(),
-            asyncio.Runner(loop_factory=new_event_loop) as runner,
+            asyncio.Runner() as runner,
         ):
             return runner.run(_supervised(verb, output, settings, interrupt))
     except asyncio.CancelledError:
@@ -61,7 +60,10 @@ async def _supervised(
 
 
 class _Interrupt:
-    """The first signal cancels the verb, which cleans up; the second one ends the process."""
+    """The first signal cancels the verb, which cleans up; the second one ends the process.
+
+    So does the end of the time for cleaning up: a thread that a hung disk holds never ends.
+    """
 
     def __init__(self) -> None:
         self.code = exit_codes.SIGINT
@@ -96,6 +98,7 @@ class _Interrupt:
         if self._came:
             os._exit(self.code)
         self._came = True
+        _end_later(GRACE_S_MAX, self.code)
         if self._cancel is not None:
             self._cancel()
 
@@ -109,19 +112,23 @@ _SIGNALS: Final = {
 @contextmanager
 def _end_at_all_costs(after_s: float) -> Iterator[None]:
     """End the process if the block is not done by then: a hung disk heeds no deadline."""
-
-    def end() -> None:
-        sys.stderr.write(f"error: still not done {GRACE_S_MAX:g} s after the deadline; ended\n")
-        sys.stderr.flush()
-        os._exit(exit_codes.DEADLINE)
-
-    timer = threading.Timer(after_s, end)
-    timer.daemon = True
-    timer.start()
+    timer = _end_later(after_s, exit_codes.DEADLINE)
     try:
         yield
     finally:
         timer.cancel()
+
+
+def _end_later(after_s: float, code: int) -> threading.Timer:
+    def end() -> None:
+        sys.stderr.write("error: it could not be ended in good order; something hangs\n")
+        sys.stderr.flush()
+        os._exit(code)
+
+    timer = threading.Timer(after_s, end)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _settings(options: Shared) -> Settings:
