@@ -68,6 +68,7 @@ class _Interrupt:
     def __init__(self) -> None:
         self.code = exit_codes.SIGINT
         self._came = False
+        self._cleaning: threading.Timer | None = None
         self._cancel: Callable[[], object] | None = None
 
     @contextmanager
@@ -92,13 +93,15 @@ class _Interrupt:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            if self._cleaning is not None:
+                self._cleaning.cancel()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.code = _SIGNALS[signal.Signals(number)]
         if self._came:
             os._exit(self.code)
         self._came = True
-        _end_later(GRACE_S_MAX, self.code)
+        self._cleaning = _end_later(GRACE_S_MAX, self.code)
         if self._cancel is not None:
             self._cancel()
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -109,40 +110,52 @@ def test_a_stopped_restore_leaves_nothing_even_if_the_disk_hangs(run: str, tmp_p
     assert not [name for name in names_in(tmp_path) if "out" in name]
 
 
-def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    codes: list[int] = []
-    monkeypatch.setattr(os, "_exit", codes.append)
+class Timers:
+    """Timers that go off when a test says so, and a process that is told to end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.codes: list[int] = []
+        self.ends: list[Callable[[], None]] = []
+        monkeypatch.setattr(os, "_exit", self.codes.append)
+        monkeypatch.setattr("threading.Timer", self.timer)
+
+    def timer(self, after_s: float, end: Callable[[], None]) -> Mock:
+        assert after_s > 0
+        self.ends.append(end)
+        return Mock()
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
+    return Timers(monkeypatch)
+
+
+def test_a_second_signal_ends_it_at_once(timers: Timers) -> None:
     interrupt = run._Interrupt()
     before = signal.getsignal(signal.SIGINT)
     with interrupt.handled():
         signal.raise_signal(signal.SIGINT)
-        assert codes == []
+        assert timers.codes == []
         signal.raise_signal(signal.SIGTERM)
-    assert codes == [143]
+    assert timers.codes == [143]
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_cleaning_up_after_a_signal_does_not_take_for_ever(timers: Timers) -> None:
+    with run._Interrupt().handled():
+        signal.raise_signal(signal.SIGTERM)
+    (end,) = timers.ends
+    end()
+    assert timers.codes == [143]
+
+
 def test_a_command_that_does_not_heed_its_deadline_is_ended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    timers: Timers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    codes: list[int] = []
-    monkeypatch.setattr(os, "_exit", codes.append)
-    timers: list[Callable[[], None]] = []
-
-    class Timer:
-        daemon = False
-
-        def __init__(self, after_s: float, end: Callable[[], None]) -> None:
-            timers.append(end)
-
-        def start(self) -> None: ...
-        def cancel(self) -> None: ...
-
-    monkeypatch.setattr("threading.Timer", Timer)
     with run._end_at_all_costs(1.0):
-        timers[0]()
-    assert codes == [8]
-    assert "still not done" in capsys.readouterr().err
+        timers.ends[0]()
+    assert timers.codes == [8]
+    assert "could not be ended in good order" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
