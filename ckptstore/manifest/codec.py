@@ -43,14 +43,10 @@ class _Document(msgspec.Struct, frozen=True):
     record: msgspec.Raw
 
 
-class _Seal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    sha256: str
-
-
 def encode_record(record: Record) -> bytes:
     document = _Document(FORMAT_VERSION, msgspec.Raw(msgspec.json.encode(record, order="sorted")))
     line = msgspec.json.encode(document)
-    return line + b"\n" + msgspec.json.encode(_Seal(sha256_hex(line))) + b"\n"
+    return line + b"\n" + _seal(line)
 
 
 def encode_rank_record(record: RankRecord) -> bytes:
@@ -99,9 +95,9 @@ def decode_rank_record(data: bytes, name: str) -> RankRecord:
 
 def _decode(data: bytes, records: msgspec.json.Decoder[T], name: str) -> T:
     line, _, seal = data.partition(b"\n")
+    if seal != _seal(line):
+        raise _damaged(name, "record does not match its own digest")
     try:
-        if msgspec.json.decode(seal, type=_Seal).sha256 != sha256_hex(line):
-            raise _damaged(name, "record does not match its own digest")
         document = msgspec.json.decode(line, type=_Document)
         if document.format_version != FORMAT_VERSION:
             raise FormatVersionError(
@@ -111,6 +107,10 @@ def _decode(data: bytes, records: msgspec.json.Decoder[T], name: str) -> T:
         return records.decode(document.record)
     except (msgspec.DecodeError, ValueError) as error:
         raise _damaged(name, f"record is malformed: {error}") from error
+
+
+def _seal(line: bytes) -> bytes:
+    return msgspec.json.encode({"sha256": sha256_hex(line)}) + b"\n"
 
 
 def _damaged(name: str, what: str) -> IntegrityError:

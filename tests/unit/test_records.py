@@ -94,7 +94,7 @@ def test_a_flipped_bit_anywhere_in_a_compressed_record_is_found(at: int) -> None
     assert record == READY  # The frame header has a bit or two that mean nothing.
 
 
-@pytest.mark.parametrize("keep", [0, 1, 100, -2])
+@pytest.mark.parametrize("keep", [0, 1, 100, -2, -1])
 def test_a_record_that_was_cut_short_is_found(keep: int) -> None:
     with pytest.raises(IntegrityError):
         decode_decision(encode_record(COMMIT)[:keep], "x")
@@ -120,7 +120,12 @@ def test_a_record_that_claims_to_be_enormous_is_not_decompressed() -> None:
 
 def sealed(document: object) -> bytes:
     line = json.dumps(document).encode()
-    return line + b"\n" + json.dumps({"sha256": sha256_hex(line)}).encode() + b"\n"
+    return (
+        line
+        + b"\n"
+        + json.dumps({"sha256": sha256_hex(line)}, separators=(",", ":")).encode()
+        + b"\n"
+    )
 
 
 def test_a_newer_format_version_is_named_and_not_guessed_at() -> None:
