@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from ckptstore.cli.command import Command
 from ckptstore.cli.units import counted, human_bytes, human_seconds
 from ckptstore.errors import UsageError
 from ckptstore.location import AtStep, parse_run
+
+if TYPE_CHECKING:
+    from ckptstore.cli.output import Output
+    from ckptstore.push.directory import Pushed
 
 
 async def push(
@@ -70,14 +74,17 @@ async def push(
             settings=command.settings,
             progress=progress,
         )
-    if pushed.latest is False:
-        command.output.note(
-            f"note: a push or a job that began later owns @latest of {run}; "
-            f"this checkpoint is {run}@{run.selector.step}"
-        )
+    return _summarize(command.output, str(run), rank, pushed, began_s - command.deadline.left_s)
+
+
+def _summarize(output: Output, run: str, rank: int, pushed: Pushed, took_s: float) -> int:
     attempt = pushed.commit.attempt
-    took_s = began_s - command.deadline.left_s
-    command.output.summary(
+    if pushed.latest is False:
+        output.note(
+            f"note: a push or a job that began later owns @latest of {run}; "
+            f"this checkpoint is {run}@{attempt.step}"
+        )
+    output.summary(
         f"pushed {counted(pushed.files, 'file')}, {human_bytes(pushed.bytes)} in "
         f"{human_seconds(took_s)} as {run}@{attempt.step} ({attempt.uid})",
         exit_code=0,
