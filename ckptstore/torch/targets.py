@@ -125,6 +125,8 @@ def waves(targets: Iterable[Target], *, scratch_bytes_max: int) -> Iterator[list
 
 
 def narrowed(tensor: torch.Tensor, box: Box) -> torch.Tensor:
+    if tensor.shape == box.lengths:  # All of it; to make a view costs more than to look.
+        return tensor
     for dim, (offset, length) in enumerate(zip(box.offsets, box.lengths, strict=True)):
         tensor = tensor.narrow(dim, offset, length)
     return tensor
