@@ -154,7 +154,7 @@ async def _deletion(ends: _Ends, plans: Sequence[RunPlan], what: _What) -> Delet
     from ckptstore.sync.delete import plan_deletion
 
     troubled = any(plan.troubles() for plan in plans)
-    if troubled or not what.delete or not any(plan.gone for plan in plans):
+    if troubled or not what.delete or not any(plan.gone or plan.target_retired for plan in plans):
         return None
     store = ends.target.store
     try:

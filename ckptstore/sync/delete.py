@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ckptstore.clock import Clock
 from ckptstore.errors import CkptStoreError, ConflictError
@@ -15,6 +16,8 @@ from ckptstore.manifest.model import StoreRecord
 from ckptstore.store import ObjectStore
 from ckptstore.sync.execute import Failure, SyncReport
 from ckptstore.sync.plan import RunPlan
+
+LET_GO: Final = frozenset({Why.RETENTION, Why.RETIRED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +52,14 @@ async def plan_deletion(
     plan = CollectionPlan()
     for one in plans:
         gone = frozenset(commit.attempt.uid for commit in one.gone)
-        if gone:
+        if gone or one.target_retired:  # An earlier deletion may have left something of those.
             policy = _KeepOthers(gone=gone)
             found = await plan_collection(store, one.run, policy, record=record, clock=clock)
             plan = CollectionPlan(
-                (*plan.garbage, *(g for g in found.garbage if g.why is Why.RETENTION)),
+                (
+                    *plan.garbage,
+                    *(g for g in found.garbage if g.why in (Why.RETENTION, Why.RETIRED)),
+                ),
                 (*plan.kept, *(kept for kept in found.kept if kept.uid in gone)),
             )
     return plan

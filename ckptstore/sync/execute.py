@@ -138,7 +138,7 @@ class _Sync:
                         item.commit, deadline=self._deadline
                     )
                     self.report.copied.append(copied)
-                    await claims.put_due(item.uid)
+                    claims.commits.add(item.uid)
                 except CkptStoreError as error:
                     self._fail(plan.run, item.uid, error)
         if not self._over:
@@ -161,10 +161,9 @@ class _Claims:
         self._plan = plan
         self._transfer = transfer
         self._there = set(plan.target_claims)
-        self._commits = set(plan.target_commits)
+        self.commits = set(plan.target_commits)
 
-    async def put_due(self, *landed: str) -> None:
-        self._commits.update(landed)
-        for number in due_claims(self._plan.claims, self._there, self._commits):
+    async def put_due(self) -> None:
+        for number in due_claims(self._plan.claims, self._there, self.commits):
             await self._transfer.copy_claim(self._plan.claims[number])
             self._there.add(number)

@@ -74,6 +74,7 @@ class RunPlan:
     claims: Mapping[int, Incarnation]
     target_claims: frozenset[int] = frozenset()
     target_commits: frozenset[str] = frozenset()
+    target_retired: frozenset[str] = frozenset()
     trouble: CkptStoreError | None = None
 
     def troubles(self) -> list[CkptStoreError]:
@@ -97,6 +98,7 @@ def plan_sync(run: str, source: Side, target: Side, selection: Selection) -> Run
         claims=source.claims,
         target_claims=frozenset(target.claims),
         target_commits=frozenset(target.commits()),
+        target_retired=target.retired,
         trouble=next(_clashes(run, items, source, target), None),
     )
 

@@ -21,6 +21,7 @@ from ckptstore.gc.policy import KEEP_ALL
 from ckptstore.gc.survey import plan_collection
 from ckptstore.manifest.layout import begin_key, decision_key, incarnation_key
 from ckptstore.manifest.model import Commit
+from ckptstore.progress import Progress
 from ckptstore.sync.plan import Action
 from ckptstore.sync.selection import Selection, parse_steps
 from ckptstore.testing.faults import Fault, FaultLayer
@@ -29,6 +30,7 @@ from ckptstore.types import Capabilities, parse_key
 from tests.distributed.test_save import story
 from tests.gc.history import CLOCK, SteppedStore
 from tests.sync.watched import (
+    BeforePutStore,
     BrokenError,
     CountingStore,
     FlakyStore,
@@ -298,6 +300,34 @@ async def test_a_copy_that_was_resolved_before_its_decision_came_is_there() -> N
     report = await pair.sync()
     assert (report.copied, report.failed) == ([], [])
     await assert_whole(pair.target, uid)
+
+
+@story
+async def test_a_copy_that_is_resolved_at_the_very_last_moment_is_a_success() -> None:
+    pair = Pair()
+    (uid,) = await pair.history.commits(1)
+    commit = await read_decision(pair.history.store, RUN, uid)
+    inner = pair.target
+    pair.target = before = BeforePutStore(
+        inner,
+        decision_key(RUN, uid),
+        lambda: resolve_attempt(inner, commit.attempt, create_only=True, clock=CLOCK),
+    )
+    assert (await pair.sync()).failed == []
+    assert before.acted
+    assert await read_decision(inner, RUN, uid) != commit
+    await assert_whole(inner, uid)
+
+
+@story
+async def test_progress_ends_where_the_plan_said_also_if_something_was_there() -> None:
+    pair = Pair()
+    uids = await pair.history.commits(1, 2, 3)
+    (key,) = await pair.history.data_keys(uids[1])
+    await pair.target.put(key, await pair.history.store.get(key))
+    progress = Progress()
+    await pair.sync(progress=progress)
+    assert progress == Progress(objects_total=3, objects_done=3, bytes_total=30, bytes_done=30)
 
 
 def test_a_collection_at_any_moment_takes_nothing_of_a_copy() -> None:

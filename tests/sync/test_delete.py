@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 from ckptstore.cli.exit_codes import code_of
 from ckptstore.clock import Deadline
 from ckptstore.commit.catalog import list_checkpoints
@@ -15,8 +17,8 @@ from ckptstore.sync.execute import Failure, SyncReport
 from ckptstore.testing.faults import Fault, FaultLayer
 from tests.distributed.test_save import story
 from tests.gc.history import CLOCK
-from tests.sync.watched import BrokenError
-from tests.sync.world import Pair, contents, keys_of
+from tests.sync.watched import BeforePutStore, BrokenError
+from tests.sync.world import Pair, assert_whole, contents, keys_of
 from tests.world import RECORD, RUN
 
 LAST_2 = RetentionPolicy(keep_last=2)
@@ -129,3 +131,47 @@ async def test_a_listing_that_fails_half_way_deletes_nothing() -> None:
     faulty.assert_all_used()
     assert [type(failure.error) for failure in report.failed] == [BrokenError]
     assert await contents(pair.target) == before
+
+
+@story
+async def test_what_failed_saves_left_at_the_target_is_none_of_its_business() -> None:
+    pair, uids = await mirrored_and_collected(1, 2, 3)
+    aborted = await pair.history.abort(9)
+    for key in await pair.history.keys_of(aborted.uid):
+        await pair.target.put(key, await pair.history.store.get(key))
+    report = await delete(pair)
+    assert [garbage.uid for garbage in report.deleted] == [uids[0]]
+    assert len([key for key in await keys_of(pair.target) if aborted.uid in key]) == 3
+
+
+@story
+async def test_what_is_pinned_since_it_was_looked_at_is_spared() -> None:
+    pair, uids = await mirrored_and_collected(1, 2, 3)
+    inner = pair.target
+    async with AsyncExitStack() as pins:
+        pin = pinned(inner, RUN, uids[0], clock=CLOCK, holder="x", deadline=Deadline.after(9))
+        pair.target = before = BeforePutStore(
+            inner, retired_key(RUN, uids[0]), lambda: pins.enter_async_context(pin)
+        )
+        report = await delete(pair)
+    assert before.acted
+    assert (report.deleted, [uid for _, uid, _ in report.spared]) == ([], [uids[0]])
+    await assert_whole(inner, uids[0])
+
+
+@story
+async def test_a_deletion_that_fails_is_a_failure_and_another_one_finishes() -> None:
+    pair, uids = await mirrored_and_collected(1, 2, 3)
+    inner = pair.target
+    pair.target = faulty = FaultLayer(inner)
+    faulty.script("delete", Fault(BrokenError("broken")))
+    report = await delete(pair)
+    faulty.assert_all_used()
+    assert [(failure.uid, type(failure.error)) for failure in report.failed] == [
+        (uids[0], BrokenError)
+    ]
+    assert await pair.committed() == uids[:0:-1]
+    assert [garbage.uid for garbage in (await delete(pair)).deleted] == [uids[0]]
+    assert (await delete(pair)).deleted == []
+    left = {key for key in await keys_of(inner) if uids[0] in key}
+    assert left == {decision_key(RUN, uids[0]), retired_key(RUN, uids[0])}

@@ -60,6 +60,22 @@ class FlakyStore(AroundLayer):
         raise TransientStoreError("reset", verb=request.verb, key=request.key)
 
 
+class BeforePutStore(AroundLayer):
+    """Does something, once, right before this object is put."""
+
+    def __init__(self, inner: ObjectStore, key: str, act: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(inner)
+        self._key = key
+        self._act = act
+        self.acted = False
+
+    async def _around(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
+        if (request.verb, request.key) == ("put", self._key) and not self.acted:
+            self.acted = True
+            await self._act()
+        return await send()
+
+
 class SilentStore(AroundLayer):
     """From the request number ``at`` on, counted from 0, answers nothing any more."""
 

@@ -11,6 +11,7 @@ from ckptstore.commit.catalog import latest_commit, list_checkpoints, read_decis
 from ckptstore.load import read_manifest
 from ckptstore.manifest.model import Commit
 from ckptstore.opening import layered
+from ckptstore.progress import Progress
 from ckptstore.restore.verify import verify_shards
 from ckptstore.store import ObjectStore
 from ckptstore.sync.execute import SyncReport, carry_out, plan_runs
@@ -44,7 +45,11 @@ class Pair:
         return plan
 
     async def sync(
-        self, selection: Selection = EVERYTHING, *, create_only: bool = True
+        self,
+        selection: Selection = EVERYTHING,
+        *,
+        create_only: bool = True,
+        progress: Progress | None = None,
     ) -> SyncReport:
         ends = self.ends()
         return await carry_out(
@@ -54,6 +59,7 @@ class Pair:
             clock=CLOCK,
             deadline=Deadline.after(10_000),
             settings=SETTINGS.transfer,
+            progress=progress,
         )
 
     async def committed(self) -> list[str]:
