@@ -15,19 +15,6 @@ R = TypeVar("R")
 REQUESTS_IN_FLIGHT_MAX: Final = 64
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's, if that is installed: it sends long bodies with less CPU.
-
-    For loops on a thread of their own: an interrupt meant for the main thread, while a disk
-    hangs, does not reach a loop of uvloop in time.
-    """
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
 @asynccontextmanager
 async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
     """Like ``asyncio.TaskGroup``, but raise one error, not a group: an error of ours if any."""

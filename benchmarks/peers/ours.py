@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.peers.base import Go, Task, payload, touched
-from ckptstore.concurrency import new_event_loop
 from ckptstore.location import StoreLocation
 from ckptstore.manifest.layout import ShardKind
 from ckptstore.manifest.model import ShardEntry
 from ckptstore.opening import opened_store
 from ckptstore.restore.reader import CheckedReader, Wanted
+from ckptstore.runtime import new_event_loop
 from ckptstore.settings import RequestSettings, Settings, TransferSettings
 from ckptstore.store import ObjectStore
 from ckptstore.types import Buffer, ByteRange, Key

@@ -39,7 +39,10 @@ class Wanted:
 
 
 class CheckedReader:
-    """Reads whole blocks, those read beside within a byte budget; a bad one is tried once more, then reported."""
+    """Reads whole blocks; a bad one is tried once more, then reported.
+
+    What is read beside, to be copied, stays within a byte budget.
+    """
 
     def __init__(self, store: SupportsGetInto, settings: TransferSettings) -> None:
         self._store = store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from ckptstore.backends.memory import MemoryStore
@@ -30,7 +31,7 @@ from ckptstore.restore.verify import verify_shards
 from ckptstore.store import ObjectStore
 from ckptstore.testing.faults import Fault, FaultLayer
 from ckptstore.testing.virtual_time import run_virtual
-from tests.world import DATA, RUN, SETTINGS, BrokenShard, BytesShard, EndlessShard, World
+from tests.world import DATA, RECORD, RUN, SETTINGS, BrokenShard, BytesShard, EndlessShard, World
 
 WORLD_SIZES = pytest.mark.parametrize("world_size", [1, 2, 4])
 
@@ -258,8 +259,7 @@ async def test_an_unanswered_complete_that_did_not_land_is_a_failure() -> None:
 @story
 async def test_without_exclusive_puts_the_coordinator_alone_decides() -> None:
     store = MemoryStore()
-    record = World(store).record
-    world = World(store, 2, record=type(record)(**{**_fields(record), "create_only": False}))
+    world = World(store, 2, record=msgspec.structs.replace(RECORD, create_only=False))
     assert [type(result) for result in await world.save(await world.begin())] == [Commit] * 2
     attempt = await world.begin()
     with pytest.raises(CheckpointInDoubtError, match="heard no decision"):
@@ -268,10 +268,6 @@ async def test_without_exclusive_puts_the_coordinator_alone_decides() -> None:
     failed = await world.begin()
     results = await world.save(failed, [BytesShard(), BrokenShard()])
     assert [type(result) for result in results] == [CheckpointAbortedError] * 2
-
-
-def _fields(record: object) -> dict[str, object]:
-    return {name: getattr(record, name) for name in getattr(record, "__struct_fields__", ())}
 
 
 @story

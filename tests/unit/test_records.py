@@ -106,7 +106,7 @@ def test_a_record_that_was_cut_short_is_found(keep: int) -> None:
 def test_no_bytes_crash_the_decoders(data: bytes) -> None:
     for decode in (decode_attempt, decode_decision, decode_incarnation, decode_rank_record):
         with pytest.raises((IntegrityError, FormatVersionError)):
-            decode(data, "x")  # type: ignore[operator]
+            decode(data, "x")
 
 
 def test_a_record_that_claims_to_be_enormous_is_not_decompressed() -> None:
