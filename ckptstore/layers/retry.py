@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NoReturn, TypeVar
@@ -25,6 +26,9 @@ from ckptstore.types import ObjectInfo, UploadInfo
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
+TRIES_SILENT_MAX: Final = 8
 DAMAGED_TRIES_MAX: Final = 3  # Damage that comes a third time is not bad luck.
 BATCH: Final = 1000  # Entries of a listing that one request is likely to bring.
 CREDENTIALS_TRIES_MAX: Final = 2  # The backend fetches new ones in between; that works or not.
@@ -118,6 +122,7 @@ class _Patience:
             wait=self._backoff_s,
             stop=self._gives_up,
             sleep=asyncio.sleep,
+            before_sleep=self._say,
             retry_error_callback=self._exhausted,
         )
 
@@ -131,6 +136,13 @@ class _Patience:
             if error.retryable and not self._request.repeatable:
                 raise self._unknown(error) from error
             raise
+
+    def _say(self, state: RetryCallState) -> None:
+        """Let whoever waits know why: after 8 tries, 16, and so on."""
+        worth_it = self._tries >= TRIES_SILENT_MAX and self._tries.bit_count() == 1
+        level = logging.WARNING if worth_it else logging.DEBUG
+        error, wait_s = _error_of(state), state.upcoming_sleep
+        logger.log(level, "%s; trying again in %.1f s, after %s", error, wait_s, self._spent())
 
     def _may_help(self, error: BaseException) -> bool:
         if isinstance(error, CredentialsExpiredError):

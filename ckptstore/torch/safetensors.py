@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from ckptstore.errors import UsageError
+from ckptstore.manifest.dtypes import SAFETENSORS
 
 SHARD_SIZE_BYTES_MAX: Final = 4 << 30  # Cut between tensors; a larger tensor has its own shard.
 HEADER_SIZE_BYTES_MAX: Final = 64 << 20  # The format's readers refuse headers above 100 MB.
@@ -24,27 +25,6 @@ DATA_ALIGNMENT_BYTES: Final = 4096
 
 _METADATA: Final = "__metadata__"
 _LENGTH_BYTES: Final = 8
-_DTYPES: Final = {  # torch's names and the format's.
-    "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "float8_e8m0fnu": "F8_E8M0",
-    "uint16": "U16",
-    "int16": "I16",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "uint32": "U32",
-    "int32": "I32",
-    "float32": "F32",
-    "uint64": "U64",
-    "int64": "I64",
-    "float64": "F64",
-    "complex64": "C64",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +127,7 @@ def _stored(chunk: Chunk) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     A dtype that the format has no name for is stored as raw bytes, with one dimension more,
     so that no reader can take them for numbers of another type; our own index knows it.
     """
-    dtype = _DTYPES.get(chunk.dtype)
+    dtype = SAFETENSORS.get(chunk.dtype)
     if dtype is not None:
-        return dtype, chunk.sizes, chunk.offsets
+        return dtype.name, chunk.sizes, chunk.offsets
     return "U8", (*chunk.sizes, chunk.item_size_bytes), (*chunk.offsets, 0)
