@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 START_S_MAX: Final = 10.0
 STEP_BYTES: Final = 65536
+LOOK_S: Final = 0.02
+_ESTABLISHED: Final = 1  # The first byte of Linux' TCP_INFO.
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: closing throws away what is not yet sent.
 
 
@@ -127,6 +129,7 @@ class FaultProxy:
 
     Serves on a thread of its own while it is entered, at ``url``, and on a port that was free.
     Without a script it passes everything on as it comes. Requests must say their length.
+    Linux only, because a stall ends when the client cuts the connection.
     ``requests`` has the connection's number, the method and the target of each.
     """
 
@@ -174,6 +177,10 @@ class FaultProxy:
         """A fault that did not come to pass means that the test did not test what it claims."""
         unused = [script for script in self._scripts if not script.used]
         assert not unused, f"scripted faults never happened: {unused}; asked: {self.requests}"
+
+    @property
+    def connections_open(self) -> int:
+        return len(self._connections)
 
     def exchange(self, number: int, method: str, target: str) -> _Exchange:
         self.requests.append((number, method, target))
@@ -290,6 +297,12 @@ class _Connection:
             self._exchange.happens()
         raise _HangUpError(reset=False)
 
+    async def _client_gone(self) -> None:
+        """Wait for the client to cut the connection, of which nobody tells who does not read."""
+        wire = self._client[1].get_extra_info("socket")
+        while wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+
     async def _pass_on(self, way: Way, data: bytes, writer: asyncio.StreamWriter) -> None:
         exchange = self._exchange
         room = exchange.room(way)
@@ -306,7 +319,8 @@ class _Connection:
             case Reset():
                 raise _HangUpError(reset=True)
             case Stall():
-                await asyncio.Event().wait()
+                await self._client_gone()
+                raise _HangUpError(reset=False)
             case Drip() | DropAnswer() | Reply():
                 raise AssertionError("these let everything pass, or nothing")
             case _:

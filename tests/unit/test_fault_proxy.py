@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
@@ -190,6 +192,12 @@ async def test_a_stalled_request_is_read_no_further() -> None:
         proxy.script(Stall(200_000, Way.REQUEST))
         assert await moves_nothing(client.ask(body=body))
         assert client.writer.transport.get_write_buffer_size() > 0
+        assert proxy.connections_open == 1
+        wire = client.writer.get_extra_info("socket")
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.writer.transport.abort()
+        while proxy.connections_open:  # noqa: ASYNC110 (it notices by itself)
+            await asyncio.sleep(0.01)
     assert upstream.bodies == []
     assert len(upstream.partial) < 200_000
     proxy.assert_all_used()
