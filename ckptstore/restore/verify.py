@@ -8,11 +8,12 @@ from typing import Protocol
 
 from ckptstore.concurrency import map_concurrently
 from ckptstore.errors import Damage, ObjectNotFoundError
-from ckptstore.manifest.model import ShardEntry, unpack_crcs
+from ckptstore.manifest.model import ShardEntry, pack_crcs
 from ckptstore.progress import Progress
 from ckptstore.restore.reader import CheckedReader
 from ckptstore.settings import TransferSettings
 from ckptstore.store import SupportsGetInto, SupportsHead
+from ckptstore.types import ObjectInfo
 
 
 class VerifyStore(SupportsHead, SupportsGetInto, Protocol):
@@ -40,7 +41,10 @@ async def verify_shards(
     settings: TransferSettings,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Read every byte and compare every block; damage is reported, not raised."""
+    """Read every byte and compare every block; damage is reported, not raised.
+
+    ``progress`` and the report count the bytes that were found right.
+    """
     progress = progress or Progress()
     progress.objects_total += len(shards)
     progress.bytes_total += sum(shard.size_bytes for shard in shards)
@@ -67,47 +71,45 @@ async def verify_sizes(store: SupportsHead, shards: Sequence[ShardEntry]) -> Ver
     unverifiable: list[str] = []
 
     async def verify(shard: ShardEntry) -> None:
-        damage = await _wrong_size(store, shard)
-        damaged.extend(damage)
-        if damage:
-            return
-        known = (await store.head(shard.key)).crc64nvme
-        (expected,) = unpack_crcs(shard.crc64nvme)
-        if known is None:
+        found = await _of_right_size(store, shard)
+        if isinstance(found, Damage):
+            damaged.append(found)
+        elif found.crc64nvme is None:
             unverifiable.append(shard.key)
-        elif known != expected:
-            damaged.append(Damage(shard.key, 0, 0, shard.crc64nvme, f"{known:016x}"))
+        elif (crc := pack_crcs([found.crc64nvme])) != shard.crc64nvme:
+            damaged.append(Damage(shard.key, 0, 0, shard.crc64nvme, crc))
 
     await map_concurrently(verify, shards)
     return VerifyReport(len(shards), 0, tuple(damaged), tuple(sorted(unverifiable)))
 
 
 async def _verify_shard(
-    store: VerifyStore,
-    reader: CheckedReader,
-    shard: ShardEntry,
-    progress: Progress,
+    store: VerifyStore, reader: CheckedReader, shard: ShardEntry, progress: Progress
 ) -> tuple[Damage, ...]:
-    damage = await _wrong_size(store, shard)
-    if damage:
-        return damage
-    found: list[Damage] = []
+    found = await _of_right_size(store, shard)
+    if isinstance(found, Damage):
+        return (found,)
+    damaged: list[Damage] = []
     for byte_range in reader.whole(shard):
         async with reader.hold(byte_range.size_bytes):
             target = memoryview(bytearray(byte_range.size_bytes))
-            found += await reader.check_blocks(shard, byte_range, target)
-        progress.bytes_done += byte_range.size_bytes
+            bad = await reader.check_blocks(shard, byte_range, target)
+        damaged += bad
+        progress.bytes_done += byte_range.size_bytes - sum(
+            min(shard.block_size_bytes, byte_range.stop - damage.offset) for damage in bad
+        )
     progress.objects_done += 1
-    return tuple(found)
+    return tuple(damaged)
 
 
-async def _wrong_size(store: SupportsHead, shard: ShardEntry) -> tuple[Damage, ...]:
+async def _of_right_size(store: SupportsHead, shard: ShardEntry) -> ObjectInfo | Damage:
     try:
-        size_bytes = (await store.head(shard.key)).size_bytes
+        info = await store.head(shard.key)
     except ObjectNotFoundError:
-        return (Damage(shard.key, 0, 0, "an object", "missing"),)
-    if size_bytes == shard.size_bytes:
-        return ()
-    offset = min(size_bytes, shard.size_bytes)
+        return Damage(shard.key, 0, 0, "an object", "missing")
+    if info.size_bytes == shard.size_bytes:
+        return info
+    offset = min(info.size_bytes, shard.size_bytes)
     block = offset // shard.block_size_bytes
-    return (Damage(shard.key, block, offset, f"{shard.size_bytes} bytes", f"{size_bytes} bytes"),)
+    expected, found = f"{shard.size_bytes} bytes", f"{info.size_bytes} bytes"
+    return Damage(shard.key, block, offset, expected, found)

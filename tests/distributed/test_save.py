@@ -359,6 +359,7 @@ def test_a_flipped_bit_in_any_byte_of_a_shard_is_found_and_named(at: int) -> Non
         assert (damage.object, damage.block, damage.offset) == (victim.key, at // 2, at // 2 * 2)
         report = await verify_shards(store, manifest.shards, settings=SETTINGS.transfer)
         assert report.damaged == (damage,)
+        assert report.bytes_verified == 20 - 2  # All but the block that is not right.
 
     run_virtual(tell())
 
