@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from ckptstore.backends.memory import MemoryStore
 from ckptstore.cli.exit_codes import code_of
+from ckptstore.commit.catalog import read_decision
 from ckptstore.errors import ConflictError, IntegrityError
-from ckptstore.manifest.codec import encode_record
+from ckptstore.integrity import sha256_hex
+from ckptstore.manifest.codec import decode_rank_record, encode_rank_record, encode_record
 from ckptstore.manifest.layout import (
     begin_key,
     decision_key,
     incarnation_key,
     rank_record_key,
 )
-from ckptstore.manifest.model import Abort
+from ckptstore.manifest.model import Abort, Commit, Ready, RecordRef
 from ckptstore.store import ObjectStore
 from ckptstore.sync.selection import Selection, parse_steps
 from ckptstore.testing.faults import Damage, Fault, FaultLayer
@@ -139,6 +142,55 @@ async def test_a_manifest_that_names_what_is_not_its_own_is_refused() -> None:
     (failure,) = (await pair.sync()).failed
     assert "another attempt" in str(failure.error)
     assert await pair.committed() == [uids[0]]
+
+
+@pytest.mark.parametrize("key", ["data/00/other/{uid}/000000-0000.file", "runs/x/tags/{uid}/a"])
+def test_a_manifest_cannot_make_a_copy_write_elsewhere(key: str) -> None:
+    async def story() -> None:
+        pair = Pair()
+        (uid,) = await pair.history.commits(1)
+        store = pair.history.store
+        (data_key,) = await pair.history.data_keys()
+        foreign = Key(key.format(uid=uid))
+        await store.put(foreign, await store.get(data_key))
+        commit = await read_decision(store, RUN, uid)
+        assert isinstance(commit, Commit)
+        ref = commit.records[0]
+        ready = decode_rank_record(await store.get(ref.key), ref.key)
+        assert isinstance(ready, Ready)
+        shard = msgspec.structs.replace(ready.shards[0], key=foreign)
+        record = encode_rank_record(msgspec.structs.replace(ready, shards=(shard,)))
+        await store.put(ref.key, record)
+        await rewrite(store, commit, ref.key, record)
+        (failure,) = (await pair.sync()).failed
+        assert code_of(failure.error) == 4
+        assert foreign in str(failure.error)
+        assert foreign not in await contents(pair.target)
+
+    run_virtual(story())
+
+
+@story
+async def test_a_decision_cannot_make_a_copy_put_records_elsewhere() -> None:
+    pair = Pair()
+    (uid,) = await pair.history.commits(1)
+    store = pair.history.store
+    commit = await read_decision(store, RUN, uid)
+    assert isinstance(commit, Commit)
+    record = await store.get(commit.records[0].key)
+    elsewhere = Key(f"runs/{RUN}/attempts/{uid}/rank-000007.json.zst")
+    await store.put(elsewhere, record)
+    await rewrite(store, commit, elsewhere, record)
+    (failure,) = (await pair.sync()).failed
+    assert "not its own" in str(failure.error)
+    assert elsewhere not in await contents(pair.target)
+
+
+async def rewrite(store: MemoryStore, commit: Commit, key: Key, record: bytes) -> None:
+    """Make the decision name this record as that of rank 0."""
+    ref = RecordRef(key=key, sha256=sha256_hex(record), size_bytes=len(record))
+    forged = msgspec.structs.replace(commit, records=(ref,))
+    await store.put(decision_key(RUN, commit.attempt.uid), encode_record(forged))
 
 
 @story
