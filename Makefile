@@ -5,6 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 READY := $(VENV)/.ready
 RUN := $(VENV)/bin
+BENCH := .venv-bench
 
 .PHONY: setup demo test check bench bench-smoke servers-up servers-down fmt
 .PHONY: lint types layers unit conformance faults distributed integration soak clean
@@ -20,7 +21,7 @@ demo: $(READY)
 	$(RUN)/python -m localstack.demo $(ARGS)
 
 # Everything. Starts the servers that it needs, and stops them.
-test: check integration
+test: check bench-smoke integration
 
 # Everything that needs no server and no network.
 check: lint types layers unit conformance faults distributed
@@ -53,6 +54,20 @@ SEED ?= $(shell date +%s)
 soak: $(READY)
 	$(RUN)/python -m tests.crashes.lab --store local --trials $(TRIALS) --seed $(SEED)
 	$(RUN)/python -m tests.crashes.lab --store seaweedfs --trials $(TRIALS) --seed $(SEED)
+
+# Everybody that is measured gets an environment of its own, so that nobody pins our versions.
+$(BENCH)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	touch $@
+
+# Takes half an hour, and the machine for itself. ARGS="--only upload" measures less.
+bench: $(BENCH)/.ready
+	$(BENCH)/bin/python -m benchmarks.scale --ranks 1 16 256 4096 --latency-ms 20 --json benchmarks/results/scale.json
+	$(BENCH)/bin/python -m benchmarks full $(ARGS)
+
+bench-smoke: $(READY)
+	$(RUN)/python -m benchmarks smoke --no-files
 
 servers-up: $(READY)
 	localstack/up.sh

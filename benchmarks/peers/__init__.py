@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from benchmarks.peers import dcp, ours, programs, raw, sdks
+from benchmarks.peers import checkpointer, dcp, ours, programs, raw, sdks
 from benchmarks.peers.base import Open, Peer
 
 
@@ -52,5 +52,10 @@ PEERS: Final[Mapping[str, Mapping[str, Peer]]] = {
         ),
         ("FsspecReader", dcp.loader(dcp.fsspec_writer, dcp.fsspec_reader), ["s3fs", "torch"]),
         ("FileSystemReader", dcp.loader(dcp.file_writer, dcp.file_reader), ["torch"]),
+    ),
+    "background save": _named(
+        ("memcpy", checkpointer.memcpy, ["torch"]),
+        ("ckptstore", checkpointer.background_save, ["torch"]),
+        ("ckptstore, first save", checkpointer.first_background_save, ["torch"]),
     ),
 }

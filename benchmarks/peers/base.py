@@ -32,6 +32,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 8
     tensors: int = 1
     core: int | None = None  # The only one to run on.
+    counted: bool = False  # Whether the store counts requests.
 
     @property
     def in_flight_bytes(self) -> int:

@@ -66,11 +66,11 @@ async def _upload(store: ObjectStore, task: Task, key: str, data: memoryview) ->
 def upload(task: Task) -> Iterator[Go]:
     data = payload(task.size_bytes)
     with _opened(task) as (runner, store):
-        yield (
-            lambda key, size_bytes: (
-                runner.run(_upload(store, task, key, data[:size_bytes])) and None
-            )
-        )
+
+        def go(key: str, size_bytes: int) -> None:
+            runner.run(_upload(store, task, key, data[:size_bytes]))
+
+        yield go
 
 
 @contextmanager
