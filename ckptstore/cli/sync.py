@@ -48,7 +48,10 @@ async def sync(
         bool, typer.Option("--delete", help="Delete from DST what is gone from SRC.")
     ] = False,
     max_delete: Annotated[
-        int, typer.Option("--max-delete", metavar="N", min=0, help="Delete N or nothing at all.")
+        int,
+        typer.Option(
+            "--max-delete", metavar="N", min=0, help="If more than N are gone, delete none."
+        ),
     ] = 5,
     src_profile: Annotated[
         str | None, typer.Option("--src-profile", metavar="NAME", help="AWS profile for SRC.")
