@@ -68,7 +68,7 @@ def faults_of(plan: TrialPlan, unfaulted: Course) -> Faults:
             strikes.append(Strike(after_s, None if whole_job else victim.rank, number))
         else:
             requests = unfaulted.answers[victim.rank].requests
-            crashes[victim.rank] = Crash(victim.moment, number, requests, whole_job)
+            crashes[victim.rank] = Crash(victim.moment, number, requests, whole_job, plan.suspends)
     victims = range(WORLD_SIZE) if whole_job else [victim.rank for victim in plan.victims]
     return Faults(frozenset(victims), tuple(sorted(strikes, key=lambda s: s.after_s)), crashes)
 

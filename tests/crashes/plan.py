@@ -61,13 +61,18 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """One trial. ``restarts`` says whether the retry is a new start of the job."""
+    """One trial. ``restarts`` says whether the retry is a new start of the job.
+
+    ``suspends`` stops a rank together with its clock, as if its machine was suspended: to it,
+    no time has passed when it goes on, and it does all that it was about to do.
+    """
 
     seed: int
     number: int
     kind: Kind
     victims: tuple[Victim, ...]
     restarts: bool
+    suspends: bool
 
     @property
     def run(self) -> str:
@@ -88,6 +93,7 @@ def plan_trial(seed: int, number: int) -> TrialPlan:
         kind=kind,
         victims=tuple(Victim(rank, _moment(rng, rank)) for rank in ranks),
         restarts=rng.random() < 0.5,
+        suspends=rng.random() < 0.6,
     )
 
 

@@ -50,13 +50,14 @@ class Begin:
 class Crash:
     """Meet a signal of one's own at an exact request, of which there were ``requests`` before.
 
-    ``whole_job`` sends it to every rank.
+    ``whole_job`` sends it to every rank; ``suspends`` stops this rank's clock as well.
     """
 
     moment: Moment
     number: signal.Signals
     requests: int
     whole_job: bool = False
+    suspends: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,18 +133,32 @@ class StrikeLayer(AroundLayer):
                 return self.requests > moment.fraction * self._requests_expected
 
 
+class SuspendableLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock can have stood still, like that of a machine that was suspended."""
+
+    suspended_s = 0.0
+
+    def time(self) -> float:
+        return super().time() - self.suspended_s
+
+
 def _strike_oneself(crash: Crash) -> None:
+    before_s = time.monotonic()
     if crash.whole_job:
         os.killpg(0, crash.number)
     else:
         os.kill(os.getpid(), crash.number)
+    loop = asyncio.get_running_loop()
+    if crash.suspends and isinstance(loop, SuspendableLoop):
+        loop.suspended_s += time.monotonic() - before_s
 
 
 def serve_rank(pipe: Connection, rank: int, location: StoreLocation, group: int) -> None:
     """Do what the parent orders, until it says ``Finish`` or has said nothing for long."""
     os.setpgid(0, group)
     before = _held()
-    tasks = asyncio.run(_serve(pipe, rank, location))
+    with asyncio.Runner(loop_factory=SuspendableLoop) as runner:
+        tasks = runner.run(_serve(pipe, rank, location))
     after = _held()
     pipe.send(Leftovers(after[0] - before[0], tasks, after[1] - before[1]))
 

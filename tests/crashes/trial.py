@@ -55,6 +55,7 @@ class Report:
             "kind": plan.kind.value,
             "victims": {str(victim.rank): str(victim.moment) for victim in plan.victims},
             "restarts": plan.restarts,
+            "suspends": plan.suspends,
             "hit_in_save": self.hit_in_save,
             "ending": self.ending,
             "in_doubt": self.in_doubt,
