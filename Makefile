@@ -5,6 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 READY := $(VENV)/.ready
 RUN := $(VENV)/bin
+PYTEST := $(RUN)/pytest -q -n 2
 BENCH := .venv-bench
 
 .PHONY: setup demo test check bench bench-smoke servers-up servers-down fmt
@@ -24,7 +25,8 @@ demo: $(READY)
 test: check bench-smoke integration
 
 # Everything that needs no server and no network.
-check: lint types layers unit conformance faults distributed
+check: lint types layers
+	$(PYTEST) tests --ignore=tests/integration
 
 lint: $(READY)
 	$(RUN)/ruff check .
@@ -37,16 +39,16 @@ layers: $(READY)
 	$(RUN)/lint-imports
 
 unit: $(READY)
-	$(RUN)/pytest -q tests/unit tests/model tests/gc tests/sync tests/cli tests/test_tidy.py
+	$(PYTEST) tests/unit tests/model tests/gc tests/sync tests/cli tests/test_tidy.py
 
 conformance faults: $(READY)
-	$(RUN)/pytest -q tests/$@
+	$(PYTEST) tests/$@
 
 distributed: $(READY)
-	$(RUN)/pytest -q tests/distributed tests/torch tests/crashes
+	$(PYTEST) tests/distributed tests/torch tests/crashes
 
 integration: $(READY)
-	$(RUN)/pytest -q tests/integration
+	$(PYTEST) --dist loadfile tests/integration
 
 # Kills and stops real processes that save, TRIALS times on each store; SEED repeats them.
 TRIALS ?= 200
