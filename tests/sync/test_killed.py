@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,8 @@ def kill_at(count: int, *words: object) -> bool:
             if len(list(target.glob("data/*/*/*/*.file"))) >= count:
                 process.kill()
                 return process.wait(timeout=WAIT_S_MAX) < 0
-            time.sleep(0.001)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.002)
     return False
 
 
