@@ -48,6 +48,10 @@ async def gc(
     keep_tag: Annotated[
         bool, typer.Option("--keep-tag", help="Keep tagged ones only, if no other rule is given.")
     ] = False,
+    only_verified: Annotated[
+        bool,
+        typer.Option("--only-verified", help="Count only checkpoints that verify found intact."),
+    ] = False,
     older_than: Annotated[
         str,
         typer.Option(
@@ -65,6 +69,9 @@ async def gc(
     decided by their deadline: these are settled first, as by resolve. A save that is under way
     is never touched.
 
+    With --only-verified the rules count those alone that a full verify found intact; what is newer
+    than the newest of them stays until it was verified.
+
     Only says what it would do, and why, unless --yes is given.
     """
     from ckptstore.gc.policy import RetentionPolicy, parse_keep_best
@@ -74,6 +81,7 @@ async def gc(
         keep_every=keep_every,
         keep_best=tuple(map(parse_keep_best, keep_best or ())),
         keep_tagged=keep_tag,
+        only_verified=only_verified,
     )
     return await _collect(command, url, policy, parse_seconds(older_than), yes=yes)
 

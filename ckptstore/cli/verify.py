@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,12 @@ import typer
 from ckptstore.cli import exit_codes
 from ckptstore.cli.command import Command
 from ckptstore.cli.units import counted, human_bytes
-from ckptstore.errors import CheckpointNotFoundError, IntegrityError, UsageError
+from ckptstore.errors import (
+    CheckpointNotFoundError,
+    IntegrityError,
+    PermissionDeniedError,
+    UsageError,
+)
 from ckptstore.location import Latest, RunLocation
 
 if TYPE_CHECKING:
@@ -39,7 +45,8 @@ async def verify(
     Of a run the newest checkpoint is verified, of a store the newest of each run. Damage is
     listed with the object, the block, the place in bytes, and what was expected and found
     there; the exit code is then 4. Objects that --quick cannot judge, because the store keeps
-    no checksum of them, are unverifiable: exit code 3.
+    no checksum of them, are unverifiable: exit code 3. A checkpoint that was read in full and
+    is intact is noted as verified in the store, for gc --only-verified.
     """
     from ckptstore.cli.progress import shown
     from ckptstore.cli.targets import opened_target
@@ -82,12 +89,31 @@ async def _verified(
     clock, deadline = SystemClock(), command.deadline
     uid = found.attempt.uid
     async with pinned(target.store, run, uid, clock=clock, holder="verify", deadline=deadline):
-        return await verify_checkpoint(
+        verified = await verify_checkpoint(
             target.store,
             found,
             quick=quick,
             settings=command.settings.transfer,
             progress=progress,
+        )
+        if verified.report.ok and not quick:
+            await _note(target, uid, verified)
+    return verified
+
+
+async def _note(target: Target, uid: str, verified: Verified) -> None:
+    """Leave word for retention; who may only read cannot, and need not."""
+    from ckptstore.clock import SystemClock
+    from ckptstore.commit.verified import note_verified
+
+    with suppress(PermissionDeniedError):
+        await note_verified(
+            target.store,
+            verified.run,
+            uid,
+            objects=verified.report.objects,
+            bytes_verified=verified.report.bytes_verified,
+            clock=SystemClock(),
         )
 
 

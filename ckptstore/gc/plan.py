@@ -148,6 +148,7 @@ class RunFacts:
     protected: Mapping[str, Sequence[str]]
     pinned: frozenset[str]
     metrics: Mapping[str, Metrics | None]
+    verified: frozenset[str]
     is_known: bool  # Whether there is any record of the run at all.
 
 
@@ -168,7 +169,7 @@ def plan_run(facts: RunFacts, rules: Rules) -> list[Verdict]:
         for uid, decision in facts.decisions.items()
         if isinstance(decision, Commit)
     }
-    reasons = rules.policy.kept(commits)
+    reasons = rules.policy.kept(commits, facts.verified)
     for uid, more in facts.protected.items():
         if uid in commits or uid in facts.retired:
             reasons.setdefault(uid, []).extend(more)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final, TypeAlias
 
 from ckptstore.errors import UsageError
@@ -37,13 +38,16 @@ class RetentionPolicy:
 
     ``keep_last`` keeps that many of the newest checkpoints, ``keep_every`` the newest one of
     each step that it divides, ``keep_tagged`` those with a tag. Tagged ones are kept in any
-    case; ``keep_tagged`` is for those who want nothing else. Only committed checkpoints count.
+    case; ``keep_tagged`` is for those who want nothing else. Only committed checkpoints count,
+    and with ``only_verified`` only those that a full verify found intact; what is newer than
+    the newest of them is kept until it was verified too.
     """
 
     keep_last: int | None = None
     keep_every: int | None = None
     keep_best: tuple[KeepBest, ...] = ()
     keep_tagged: bool = False
+    only_verified: bool = False
 
     def __post_init__(self) -> None:
         for name in ("keep_last", "keep_every"):
@@ -53,18 +57,25 @@ class RetentionPolicy:
 
     @property
     def keeps_all(self) -> bool:
-        return self == KEEP_ALL
+        return replace(self, only_verified=False) == KEEP_ALL
 
-    def kept(self, checkpoints: Mapping[str, Metrics | None]) -> dict[str, list[str]]:
+    def kept(
+        self, checkpoints: Mapping[str, Metrics | None], verified: Collection[str] = ()
+    ) -> dict[str, list[str]]:
         """Return which checkpoints the rules keep, and why, by uid.
 
         ``checkpoints`` has the metrics of each; ``None`` where they cannot be known, which
-        keeps the checkpoint as long as a rule asks for the best.
+        keeps the checkpoint as long as a rule asks for the best. ``verified`` are those that
+        were found intact.
         """
         reasons: dict[str, list[str]] = {}
         newest_first = sorted(checkpoints, key=parse_uid, reverse=True)
         if self.keeps_all:
             return {uid: ["no retention rule was given"] for uid in newest_first}
+        if self.only_verified:
+            for uid in takewhile(lambda uid: uid not in verified, newest_first):
+                reasons[uid] = ["not verified yet, and newer than what is"]
+            newest_first = [uid for uid in newest_first if uid in verified]
         for place, uid in enumerate(newest_first[: self.keep_last or 0], start=1):
             reasons.setdefault(uid, []).append(f"number {place} of the last {self.keep_last}")
         for uid in _every(newest_first, self.keep_every):

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from ckptstore.clock import Clock
 from ckptstore.commit.catalog import decided_uids, list_runs, read_attempts, read_decisions
 from ckptstore.commit.retire import list_retired
+from ckptstore.commit.verified import list_verified
 from ckptstore.concurrency import map_concurrently
 from ckptstore.errors import IntegrityError
 from ckptstore.gc.plan import (
@@ -157,6 +158,7 @@ async def _facts(
         protected=protected.reasons,
         pinned=protected.pinned,
         metrics=await _metrics(store, decisions) if rules.policy.keep_best else {},
+        verified=await list_verified(store, run) if rules.policy.only_verified else frozenset(),
         is_known=bool(decided or undecided),
     )
 

@@ -195,6 +195,14 @@ def retired_key(run: str, uid: str) -> Key:
     return parse_key(f"{retired_prefix(run)}{check_uid(uid)}")
 
 
+def verified_prefix(run: str) -> str:
+    return f"{run_prefix(run)}verified/"
+
+
+def verified_key(run: str, uid: str, name: str) -> Key:
+    return parse_key(f"{verified_prefix(run)}{check_uid(uid)}/{name}.json")
+
+
 def pins_prefix(run: str) -> str:
     return f"{run_prefix(run)}pins/"
 

@@ -237,6 +237,21 @@ class Retired(Record, frozen=True, kw_only=True, tag="RETIRED", tag_field="type"
         check_uid(self.uid)
 
 
+class Verified(Record, frozen=True, kw_only=True, tag="VERIFIED", tag_field="type"):
+    """All of this checkpoint was read back at that time, and every byte was right."""
+
+    run: str
+    uid: str
+    verified_unix_s: float
+    verified_by: str
+    objects: Count
+    bytes_verified: Count
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        check_uid(self.uid)
+
+
 class Pin(Record, frozen=True, kw_only=True, tag="PIN", tag_field="type"):
     """Somebody reads or copies this checkpoint, and will until it unpins or the pin expires."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,9 @@ class _KeepOthers(RetentionPolicy):
 
     gone: frozenset[str]
 
-    def kept(self, checkpoints: Mapping[str, Metrics | None]) -> dict[str, list[str]]:
+    def kept(
+        self, checkpoints: Mapping[str, Metrics | None], verified: Collection[str] = ()
+    ) -> dict[str, list[str]]:
         return {uid: ["not gone at the source"] for uid in checkpoints if uid not in self.gone}
 
 

@@ -19,9 +19,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     now_s = 0.0
 
-    def select(
-        self, timeout: float | None = None
-    ) -> list[tuple[selectors.SelectorKey, int]]:
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
         if events or timeout is None:
             return events or super().select(None)
