@@ -25,7 +25,8 @@ SETTINGS = Settings(
     transfer=TransferSettings(block_size_bytes=8, part_size_bytes=16, in_flight_bytes_max=32),
     commit=CommitSettings(poll_s_max=15.0),
 )
-HEX_DIGITS = "abcdef0123456789"
+NONCE_LETTERS = "abcdef"
+ATTEMPT_MAX = 99
 
 
 def payloads(uid: str, rank: int) -> list[bytes]:
@@ -80,14 +81,17 @@ class Job:
                 run=RUN,
                 step=step,
                 incarnation=self.incarnation,
-                attempt_number=sum(told.attempt.step == step for told in self.attempts.values()),
+                attempt_number=min(self._tries(step), ATTEMPT_MAX),
                 world_size=self.world_size,
                 deadline=deadline,
                 clock=self.clock,
-                nonce="".join(self.rng.choices(HEX_DIGITS[:6], k=8)),
+                nonce="".join(self.rng.choices(NONCE_LETTERS, k=8)),
             )
         self.attempts[attempt.uid] = Told(attempt)
         return attempt
+
+    def _tries(self, step: int) -> int:
+        return sum(told.attempt.step == step for told in self.attempts.values())
 
     async def save(self, attempt: Attempt, processes: Sequence[Process] = ()) -> Told:
         """Save on all ranks at once, each its own process, and return what they were told."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,8 +13,11 @@ import pytest
 from ckptstore.commit.begin import claim_incarnation
 from ckptstore.commit.catalog import commits_of_step, latest_commit
 from ckptstore.layers._around import AroundLayer, Request
+from ckptstore.load import find_checkpoint
+from ckptstore.location import AtStep
 from ckptstore.manifest.model import Commit
 from ckptstore.store import ObjectStore
+from ckptstore.testing.simulated.process import Process
 from ckptstore.testing.simulated.seeds import run_seed, with_seeds
 from ckptstore.testing.simulated.store import SimulatedStore
 from ckptstore.types import ObjectInfo
@@ -35,6 +39,30 @@ async def test_of_several_tries_at_a_step_the_last_one_is_the_newest(rng: random
     assert latest == told.answers[0]
     tries = [commit.attempt.uid for commit in await commits_of_step(job.sim, RUN, 5)]
     assert tries == [uid for uid in reversed(job.attempts) if "-s000000000005-" in uid]
+
+
+@with_seeds(5)
+async def test_what_a_zombie_commits_after_the_restart_is_not_the_latest(
+    rng: random.Random,
+) -> None:
+    """It stands still before any of its requests, and wakes up when the job went on without it."""
+    job = Job(SimulatedStore(rng), rng, world_size=1)
+    await job.start()
+    before = await job.save(await job.begin(step=1))
+    attempt = await job.begin(step=9)
+    zombie = Process(job.store())
+    saving = asyncio.ensure_future(job.save_rank(attempt, 0, zombie))
+    await asyncio.sleep(rng.uniform(0.0, 0.05))
+    zombie.stop()
+    await job.start()
+    zombie.resume()
+    await saving
+    (late,) = job.attempts[attempt.uid].answers
+    assert isinstance(late, Commit)
+    assert await latest_commit(job.sim, RUN) == before.answers[0]
+    assert await find_checkpoint(job.sim, RUN, AtStep(9)) == late
+    after = await job.save(await job.begin(step=2))
+    assert await latest_commit(job.sim, RUN) == after.answers[0]
 
 
 class Interrupted(AroundLayer):

@@ -14,9 +14,9 @@ from ckptstore.errors import CheckpointAbortedError, CheckpointInDoubtError, Int
 from ckptstore.load import find_checkpoint, read_manifest
 from ckptstore.location import AtStep, ByUid, Latest
 from ckptstore.manifest.codec import encode_rank_record
-from ckptstore.manifest.layout import ShardKind, data_key, decision_key, rank_record_key
-from ckptstore.manifest.model import Abort, Commit, Ready
-from ckptstore.restore.verify import verify_shards
+from ckptstore.manifest.layout import decision_key, rank_record_key
+from ckptstore.manifest.model import Abort, Commit, Manifest, Ready
+from ckptstore.restore.verify import VerifyReport, verify_shards, verify_sizes
 from ckptstore.testing.simulated.fates import Fate, Nth
 from ckptstore.testing.simulated.process import Process
 from ckptstore.testing.simulated.seeds import run_seed
@@ -121,26 +121,54 @@ async def test_a_rotten_bit_in_any_byte_of_any_shard_is_found_and_named(job: Job
             with pytest.raises(IntegrityError, match=shard.key) as caught:
                 await read_back(disk, commit)
             assert [damage.block for damage in caught.value.damage] == [at // 8]
-            report = await verify_shards(disk, manifest.shards, settings=SETTINGS.transfer)
+            report = await verified(job, manifest)
             assert report.damaged == caught.value.damage
             await disk.put(shard.key, sound)
 
 
-@story
-async def test_a_rank_that_still_uploads_stops_soon_after_the_attempt_is_decided(job: Job) -> None:
-    attempt = await job.begin(step=2)
-    key = data_key(RUN, attempt.uid, 1, 0, ShardKind.FILE, fan_out=4)
-    slow = Nth(0, Fate.SILENT, verb="put_part", key=key)
-    broken = Nth(0, Fate.DENIED, key=f"{attempt.uid}/000000-")
-    job.sim.luck = lambda request: slow(request) or broken(request)
-    began_s = asyncio.get_running_loop().time()
-    told = await job.save(attempt)
-    assert slow.struck
-    assert broken.struck
-    assert [type(answer) for answer in told.answers] == [CheckpointAbortedError] * 2
-    lasted_s = asyncio.get_running_loop().time() - began_s
-    assert lasted_s <= 2 * SETTINGS.commit.watch_s < job.deadline_s
-    await check_all(job)
+@pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data + b"x"])
+def test_a_shard_of_another_size_is_found(change: Callable[[bytes], bytes]) -> None:
+    async def tell(job: Job) -> None:
+        (told,) = job.attempts.values()
+        commit = told.answers[0]
+        assert isinstance(commit, Commit)
+        manifest = await read_manifest(job.sim.disk, commit)
+        for shard in manifest.shards:
+            sound = await job.sim.disk.get(shard.key)
+            await job.sim.disk.put(shard.key, change(sound))
+            for verify in (verify_sizes(job.sim.disk, manifest.shards), verified(job, manifest)):
+                assert [damage.object for damage in (await verify).damaged] == [shard.key]
+            await job.sim.disk.put(shard.key, sound)
+
+    story(tell)()
+
+
+async def verified(job: Job, manifest: Manifest) -> VerifyReport:
+    return await verify_shards(job.sim.disk, manifest.shards, settings=SETTINGS.transfer)
+
+
+@pytest.mark.parametrize("broken_rank", [0, 1])
+@pytest.mark.parametrize("other", ["uploads", "is dead"])
+def test_a_rank_that_fails_ends_the_save_for_all(broken_rank: int, other: str) -> None:
+    """For those that wait, and for those that still upload; even if one will never vote."""
+
+    async def tell(job: Job) -> None:
+        job.world_size = 3
+        attempt = await job.begin(step=2)
+        broken = Nth(0, Fate.DENIED, key=f"{attempt.uid}/{broken_rank:06d}-")
+        slow = Nth(0, Fate.SILENT, verb="put_part", key=f"{attempt.uid}/000002-")
+        job.sim.luck = lambda request: slow(request) or broken(request)
+        ranks = range(3 if other == "uploads" else 2)
+        began_s = asyncio.get_running_loop().time()
+        await asyncio.gather(*(job.save_rank(attempt, r, Process(job.store())) for r in ranks))
+        lasted_s = asyncio.get_running_loop().time() - began_s
+        assert lasted_s <= 2 * SETTINGS.commit.watch_s < job.deadline_s
+        assert broken.struck
+        answers = job.attempts[attempt.uid].answers
+        assert [type(answer) for answer in answers] == [CheckpointAbortedError] * len(ranks)
+        await check_all(job)
+
+    story(tell)()
 
 
 @story

@@ -39,6 +39,7 @@ def test_a_restore_with_one_request_failing(selector: Selector, fate: Fate) -> N
             assert fate is Fate.TRUNCATED  # A store that hides objects hides checkpoints.
         except CkptStoreError:
             assert not costs_nothing(luck)
+            assert fate is Fate.DENIED or luck.struck[0].verb != "get_into"  # It is read again.
         job.sim.luck = fair
         await restore(job, selector)
 

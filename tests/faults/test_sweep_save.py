@@ -34,6 +34,8 @@ async def save_and_try_again(job: Job, luck: Nth) -> None:
     told = await job.save(attempt)
     assert loop.time() <= began_s + job.deadline_s + GRACE_S
     check_nothing_left_running(job.sim)
+    if luck.fate is Fate.DENIED and luck.struck and luck.struck[0].key.startswith("data/"):
+        assert loop.time() <= began_s + job.deadline_s / 4  # A rank that fails says so at once.
     if costs_nothing(luck):
         assert [type(answer) for answer in told.answers] == [Commit] * job.world_size
     await saved(job, step=2)
