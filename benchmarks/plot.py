@@ -88,9 +88,12 @@ def _ranks(axes: Any) -> None:  # noqa: ANN401
         axes.text(0.5, 0.5, "not run", ha="center")
         return
     rows = msgspec.json.decode(SCALE.read_bytes(), type=list[dict[str, Any]])
-    by_ranks = {int(row["ranks"]): sum(row["requests"].values()) for row in rows}
-    axes.plot(list(by_ranks), list(by_ranks.values()), marker="o")
+    by_ranks = {row["ranks"]: row for row in rows if not row["throttled"]}
+    for name in ("requests_a_rank", "requests_of_coordinator"):
+        numbers = [row[name] for row in by_ranks.values()]
+        axes.plot(list(by_ranks), numbers, marker="o", label=name.replace("_", " "))
     axes.set(xscale="log", yscale="log")
+    axes.legend(frameon=False)
 
 
 def _saved(figure: Any, file: str) -> str:  # noqa: ANN401
