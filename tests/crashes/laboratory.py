@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.crashes.plan import Kind
 
-START_S_MAX: Final = 50.0  # A machine that others use as well gets through fewer trials.
+START_S_MAX: Final = 30.0  # A machine that others use as well gets through fewer trials.
 LAB_S_MAX: Final = 110.0
 
 
@@ -44,3 +44,4 @@ def check_summary(summary: dict[str, Any]) -> None:
     for ending in ("committed", "aborted"):
         assert sum(kind.get(ending, 0) for kind in summary["kinds"].values()) > 0, ending
     assert "silent" not in summary["zombies"]
+    assert summary["in_doubt"] <= summary["trials"] // 10  # That takes a very busy machine.
