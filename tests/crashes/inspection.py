@@ -66,6 +66,16 @@ def collect_garbage(location: StoreLocation, run: str) -> frozenset[str]:
     return _with_store(location, lambda store: _collect_garbage(store, run))
 
 
+def uploads_after_collection(location: StoreLocation, run: str) -> int:
+    """Collect garbage, and return how many uploads of data are open even then."""
+
+    async def work(store: ObjectStore) -> int:
+        await _collect_garbage(store, run)
+        return len(await _open_uploads(store, run))
+
+    return _with_store(location, work)
+
+
 def listing(location: StoreLocation, run: str) -> dict[str, tuple[int, str | None]]:
     """Return size and etag of every object of a run."""
     return _with_store(location, lambda store: _listing(store, run))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ckptstore.location import StoreLocation
 from ckptstore.manifest.layout import parse_uid
@@ -21,10 +21,13 @@ from tests.crashes.inspection import (
     inspect,
     listing,
     resolve,
+    uploads_after_collection,
 )
 from tests.crashes.job import AFTER_DEADLINE_S_MAX, Course, Job, faults_of
 from tests.crashes.plan import WORLD_SIZE, Kind, TrialPlan
 from tests.crashes.rank import ABORTED, COMMITTED, IN_DOUBT, Begin
+
+T = TypeVar("T")
 
 FIRST_STEP, FAULTED_STEP, LAST_STEP = 10, 20, 30
 UNFAULTED_S_MAX: Final = 30.0
@@ -116,6 +119,8 @@ class _Trial:
         self.report.violations += findings.violations
         self.report.uploads_of_killed = findings.uploads_of_killed
         self.report.ending = findings.endings.get(faulted.uid, "undecided")
+        if findings.uploads_of_killed and self.in_child(uploads_after_collection):
+            self.broken("garbage collection leaves open uploads of those who were killed")
 
     def begin(
         self, job: Job, step: int, incarnation: int | None = None, attempt_number: int = 0
@@ -178,29 +183,30 @@ class _Trial:
         if len(endings) > 1:
             self.broken(f"the ranks were told different things: {course.answers}")
         if self.plan.kind is Kind.KILL_JOB:
-            early = in_child(resolve, self.location, self.plan.run, timeout_s=INSPECTION_S_MAX)
+            early = self.in_child(resolve)
             endings |= {ending for ending in early.values() if ending}
         self.endings[attempt.uid] = min(endings, default=None)
 
     def wake(self, job: Job, faulted: Attempt, course: Course) -> None:
         """Collect garbage and let the stopped rank go on: it ends, and changes nothing."""
         (victim,) = self.plan.victims
-        self.collected = in_child(
-            collect_garbage, self.location, self.plan.run, timeout_s=INSPECTION_S_MAX
-        )
-        before = in_child(listing, self.location, self.plan.run, timeout_s=INSPECTION_S_MAX)
+        self.collected = self.in_child(collect_garbage)
+        before = self.in_child(listing)
         answered = course.answers.get(victim.rank)
         patience_s = self.report.deadline_s + AFTER_DEADLINE_S_MAX
         zombie = job.resume(victim.rank, 0.0 if answered else patience_s) or answered
         self.report.zombie = zombie.ending if zombie else "silent"
         if self.report.zombie not in (self.endings[faulted.uid], IN_DOUBT):
             self.broken(f"the zombie ended otherwise than the others: {zombie}")
-        after = in_child(listing, self.location, self.plan.run, timeout_s=INSPECTION_S_MAX)
+        after = self.in_child(listing)
         self.report.violations += _changes(before, after, faulted.uid)
 
     def inspected(self, last: Attempt) -> Findings:
         expected = Expected(self.plan.run, self.endings, last.uid, self.killed, self.collected)
         return in_child(inspect, self.location, expected, timeout_s=INSPECTION_S_MAX)
+
+    def in_child(self, look: Callable[[StoreLocation, str], T]) -> T:
+        return in_child(look, self.location, self.plan.run, timeout_s=INSPECTION_S_MAX)
 
     def left(self, job: Job) -> None:
         for rank, left in job.finish().items():
