@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,27 +73,33 @@ class Stores:
         return server.url
 
 
-def run(conf: Conf, taken: list[Taken], failures: list[Failure]) -> None:
-    """Measure everything in ``conf``, peers alternating, and note it in the lists as it comes."""
+def run(conf: Conf) -> Iterator[tuple[str, list[Taken], list[Failure]]]:
+    """Measure series after series, peers alternating, and yield each with what came of it."""
     with ExitStack() as closing:
         stores = Stores(closing)
         for series in conf.series:
-            peers = []
-            for peer in series.peers:
-                if reason := absent(series.workload, peer):
-                    failures.append(Failure(series.name, peer, reason))
+            yield series.name, *_series(series, series.rounds or conf.rounds, stores)
+
+
+def _series(series: Series, rounds: int, stores: Stores) -> tuple[list[Taken], list[Failure]]:
+    taken: list[Taken] = []
+    failures = [
+        Failure(series.name, peer, reason)
+        for peer in series.peers
+        if (reason := absent(series.workload, peer))
+    ]
+    out = {failure.peer for failure in failures}
+    for turn in range(rounds):
+        for size_bytes, tensors in series.cases():
+            for peer in [peer for peer in series.peers if peer not in out]:
+                found = _measured(series, peer, size_bytes, tensors, stores)
+                _say(series, peer, turn, found)
+                if isinstance(found, Failure):
+                    failures.append(found)
+                    out.add(peer)
                 else:
-                    peers.append(peer)
-            for turn in range(series.rounds or conf.rounds):
-                for size_bytes, tensors in series.cases():
-                    for peer in list(peers):
-                        found = _measured(series, peer, size_bytes, tensors, stores)
-                        _say(series, peer, turn, found)
-                        if isinstance(found, Failure):
-                            failures.append(found)
-                            peers.remove(peer)
-                        else:
-                            taken.append(Taken(series.name, found))
+                    taken.append(Taken(series.name, found))
+    return taken, failures
 
 
 def absent(workload: str, peer: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,6 +31,11 @@ class Results(msgspec.Struct, kw_only=True):
     versions: dict[str, str]
     taken: list[Taken] = []
     failures: list[Failure] = []
+
+    def replace(self, series: str, taken: list[Taken], failures: list[Failure]) -> None:
+        """Put in what was measured of a series in place of what there was."""
+        self.taken = [one for one in self.taken if one.series != series] + taken
+        self.failures = [one for one in self.failures if one.series != series] + failures
 
     def of(self, series: str) -> dict[str, dict[tuple[int, int], list[Measurement]]]:
         """Return a series' measurements by peer, then by size and number of tensors."""
@@ -73,6 +77,7 @@ def new_results(command: str) -> Results:
 
 
 def write_results(results: Results, name: str) -> Path:
+    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
     return path
@@ -111,7 +116,3 @@ def _git(*arguments: str) -> str:
     except OSError:
         return "unknown"
     return said.stdout.strip() or "unknown"
-
-
-def command_line() -> str:
-    return f"python -m benchmarks {' '.join(sys.argv[1:])}".strip()
