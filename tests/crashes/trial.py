@@ -196,6 +196,8 @@ class _Trial:
         patience_s = self.report.deadline_s + AFTER_DEADLINE_S_MAX
         zombie = job.resume(victim.rank, 0.0 if answered else patience_s) or answered
         self.report.zombie = zombie.ending if zombie else "silent"
+        if self.endings[faulted.uid] is None and self.report.zombie in (COMMITTED, ABORTED):
+            self.endings[faulted.uid] = self.report.zombie  # The first to be told anything.
         if self.report.zombie not in (self.endings[faulted.uid], IN_DOUBT):
             self.broken(f"the zombie ended otherwise than the others: {zombie}")
         after = self.in_child(listing)
