@@ -1,13 +1,17 @@
-"""Say at the end how many faults were tried: a sweep of nothing also passes."""
+"""Hand the number of faults that a test swept to the end of the report, also across processes."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.faults.swept import SWEPT
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if SWEPT:
-        counts = ", ".join(f"{name} {count}" for name, count in sorted(SWEPT.items()))
-        terminalreporter.write_line(f"faults swept: {SWEPT.total()} ({counts})")
+@pytest.fixture(autouse=True)
+def report_faults_swept(record_property: Callable[[str, object], None]) -> Iterator[None]:
+    SWEPT.clear()
+    yield
+    for name, count in SWEPT.items():
+        record_property(f"faults swept: {name}", count)
