@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+THREADS_S_MAX: Final = 30.0  # Real seconds: only a thread can wake up a loop without timers.
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -21,10 +23,11 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
-        if events or timeout is None:
-            return events or super().select(None)
-        self.now_s += max(timeout, 0.0)
-        return []
+        if not events and timeout is not None:
+            self.now_s += max(timeout, 0.0)
+        elif not events and not (events := super().select(THREADS_S_MAX)):
+            raise RuntimeError("everything waits, and nothing is left that could wake it up")
+        return events
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):

@@ -17,6 +17,7 @@ from ckptstore.errors import (
     TransientStoreError,
 )
 from ckptstore.store import ObjectStore
+from ckptstore.testing import virtual_time
 from ckptstore.testing.conformance import StoreContract
 from ckptstore.testing.simulated.buckets import TokenBuckets
 from ckptstore.testing.simulated.fates import Fate, Nth, Weather
@@ -340,3 +341,13 @@ def test_the_environment_says_which_seeds(
     if said is not None:
         monkeypatch.setenv("CKPTSTORE_SOAK_SEEDS", said)
     assert seeds(7) == expected
+
+
+def test_a_deadlock_is_an_error_and_not_a_test_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(virtual_time, "THREADS_S_MAX", 0.01)
+
+    async def wait_for_nobody() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(RuntimeError, match="nothing is left that could wake it up"):
+        run_virtual(wait_for_nobody())
