@@ -19,6 +19,7 @@ LOWER: Final = 0.8
 RAISE: Final = 1.1
 RAISE_CALM: Final = 1.5  # When nothing was refused for a whole window.
 RATE_PER_S_MIN: Final = 0.1
+RATE_PER_S_FIRST: Final = 4.0  # At least; after a lull, what the store can bear is not known.
 RATE_PER_S_FREE: Final = 5_000.0  # More than any store serves one client: no pace any more.
 
 
@@ -28,7 +29,8 @@ class ThrottleLayer(AroundLayer):
     What the store served in the last second is what it can bear, so requests are then spaced
     out to a little more than that. While it refuses nothing, the pace is raised until there
     is none. Each request's own backoff is not enough: a thousand of them, each patient by
-    itself, are still a thousand at a time.
+    itself, are still a thousand at a time. Votes, decisions and the ends of uploads do not wait
+    for a turn behind bulk data: they are few, and deadlines hang on them.
 
     Belongs inside limit and retry: one that waits for its turn has a place, and each try has
     a turn of its own.
@@ -41,7 +43,8 @@ class ThrottleLayer(AroundLayer):
         self._pace = Pace()
 
     async def _around(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
-        await self._pace.turn()
+        if request.repeatable and request.verb != "multipart_abort":
+            await self._pace.turn()
         try:
             answer = await send()
         except ThrottledError:
@@ -90,7 +93,7 @@ class Pace:
         elapsed_s = max(min(now_s - self._began_s, WINDOW_S), ADJUST_S)
         bearable_per_s = len(self._served_s) / elapsed_s
         if self._rate_per_s is None:
-            self._adjust(bearable_per_s, now_s)
+            self._adjust(max(bearable_per_s, RATE_PER_S_FIRST), now_s)
         elif now_s - self._adjusted_s > ADJUST_S:
             # Having asked for less lately, we were served less: that alone must not slow us down.
             self._adjust(max(bearable_per_s, self._rate_per_s * LOWER), now_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,7 +16,16 @@ from ckptstore.settings import RequestSettings, Settings
 from ckptstore.store import OVERWRITE
 from ckptstore.testing.simulated.buckets import TokenBuckets
 from ckptstore.testing.virtual_time import run_virtual
-from ckptstore.types import Buffer, Key, PutMode, Version
+from ckptstore.types import (
+    Buffer,
+    ByteRange,
+    CreateOnly,
+    Key,
+    Part,
+    PutMode,
+    UploadId,
+    Version,
+)
 
 
 class RationedStore(MemoryStore):
@@ -87,6 +97,59 @@ def test_a_store_that_refuses_everything_is_asked_ever_less() -> None:
         await pace.turn()
         await pace.turn()
         assert loop.time() - before_s > 5
+
+    run_virtual(tell())
+
+
+def test_one_refusal_after_a_lull_does_not_hold_everything_up() -> None:
+    async def tell() -> None:
+        pace = Pace()
+        pace.refused()
+        loop = asyncio.get_running_loop()
+        await pace.turn()
+        await pace.turn()
+        assert loop.time() < 1
+
+    run_virtual(tell())
+
+
+class ClosedToData(MemoryStore):
+    """Refuses every part."""
+
+    async def put_part(
+        self,
+        key: Key,
+        upload_id: UploadId,
+        part: Part,
+        pieces: Sequence[Buffer],
+        *,
+        crc64nvme: int,
+    ) -> str:
+        raise ThrottledError("503 SlowDown", verb="put_part", key=key)
+
+
+def test_a_decision_and_the_end_of_an_upload_do_not_wait_behind_data() -> None:
+    async def tell() -> None:
+        memory = ClosedToData()
+        store = layered(memory, "", Settings(request=RequestSettings(in_flight_max=32)))
+        loop = asyncio.get_running_loop()
+        key = Key("data/large")
+        upload_id = await store.multipart_create(key)
+        sending = [
+            asyncio.ensure_future(
+                store.put_part(key, upload_id, Part(n, ByteRange(n, n + 1)), [b"x"], crc64nvme=0)
+            )
+            for n in range(16)
+        ]
+        await asyncio.sleep(60)  # By now, a turn takes many seconds to come.
+        before_s = loop.time()
+        await store.put(Key("decision"), b"abort", mode=CreateOnly())
+        await store.multipart_abort(key, upload_id)
+        assert loop.time() == before_s
+        assert memory.uploads_open == 0
+        for part in sending:
+            part.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
 
     run_virtual(tell())
 
