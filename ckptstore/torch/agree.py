@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:  # A torch built without distributed has no such module.
 
 POLL_S_FIRST: Final = 0.005
 POLL_S_MAX: Final = 0.5
+LAST_WORD_S: Final = 1.0  # The leader may give up at the same moment, and it knows why.
+
+_connected: tuple[weakref.ref[Store], Store] | None = None  # The group's store, and our clone.
 
 
 class _Outcome(msgspec.Struct, frozen=True):
@@ -45,10 +49,10 @@ async def agree(
 
     The ranks must call this with the same ``topic``, and with a new one each time. ``leads``
     says whether this rank is the one; if nobody knows, the first to come is (``None``). Ranks
-    that wait for it do so until the deadline, and then say for whom.
+    that wait for it do so until ``LAST_WORD_S`` past the deadline, and then say for whom.
     Without a process group the world is this process.
     """
-    store = group_store()
+    store = await group_store(deadline)
     if store is None:
         return await find()
     key = f"ckptstore/{hashlib.sha256(repr(topic).encode()).hexdigest()}"
@@ -80,14 +84,15 @@ async def _lead(store: Store, key: str, find: Callable[[], Awaitable[str]]) -> s
 async def _follow(store: Store, key: str, topic: tuple[str, ...], deadline: Deadline) -> str:
     pause_s = POLL_S_FIRST
     while not store.check([key]):
-        if deadline.passed:
+        left_s = deadline.left_s + LAST_WORD_S
+        if left_s <= 0:
             leader = f"{key}/leader"
             who = store.get(leader).decode() if store.check([leader]) else "the coordinator, rank 0"
             raise DeadlineExceededError(
                 f"{_name(topic)}: nothing heard from {who} in {deadline.budget_s:g} s: "
                 "it died, hangs, or never came here"
             )
-        await asyncio.sleep(min(pause_s * random.uniform(0.5, 1.0), max(deadline.left_s, 0.0)))
+        await asyncio.sleep(min(pause_s * random.uniform(0.5, 1.0), left_s))
         pause_s = min(1.5 * pause_s, POLL_S_MAX)
     outcome = msgspec.json.decode(store.get(key), type=_Outcome)
     if not outcome.error:
@@ -98,16 +103,23 @@ async def _follow(store: Store, key: str, topic: tuple[str, ...], deadline: Dead
     raise CkptStoreError(f"{outcome.error}: {outcome.detail}")
 
 
-def group_store() -> Store | None:
+async def group_store(deadline: Deadline) -> Store | None:
     """Return the process group's store over a connection of our own, if there is a group.
 
     Of our own, because a blocking wait by another thread holds a connection for its duration.
+    It is made once, in a thread: connecting may take seconds when all ranks do it at a time.
     """
+    global _connected
     if not (dist.is_available() and dist.is_initialized()):
         return None
     store: Store = dist.distributed_c10d._get_default_store()
     clone = getattr(store, "clone", None)  # Some stores, and torch before 2.5, have none.
-    return clone() if clone else store
+    if clone is None:
+        return store
+    if _connected is None or _connected[0]() is not store:
+        async with deadline.enforce("connect to the process group's key-value store"):
+            _connected = weakref.ref(store), await asyncio.to_thread(clone)
+    return _connected[1]
 
 
 def _name(topic: tuple[str, ...]) -> str:

@@ -47,7 +47,7 @@ class Planning:
         ``local`` is what this rank would save alone, or what kept it from knowing; that, a
         rank that does not come, and a store that fails are raised on every rank.
         """
-        store = group_store()
+        store = await group_store(deadline)
         where = f"run {beginning.location} step {beginning.step}"
         topic = ("checkpointer", where, f"save #{beginning.serial}")
         if store is None:

@@ -20,9 +20,16 @@ TOPIC = ("save", "run llama", "step 7", "#0")
 def group(monkeypatch: pytest.MonkeyPatch) -> HashStore:
     """A process group's store; every task here plays a rank."""
     store = HashStore()
-    monkeypatch.setattr(module, "group_store", lambda: store)
+    connected(monkeypatch, store)
     monkeypatch.setattr(dist, "get_rank", lambda: 3)
     return store
+
+
+def connected(patch: pytest.MonkeyPatch, store: object) -> None:
+    async def group_store(deadline: Deadline) -> object:
+        return store
+
+    patch.setattr(module, "group_store", group_store)
 
 
 def finds(text: str, after_s: float = 0.0) -> Callable[[], Awaitable[str]]:
@@ -131,7 +138,7 @@ def test_a_store_that_is_gone_is_an_error_of_ours(group: HashStore) -> None:
         await agree(TOPIC, fails, leads=False, deadline=Deadline.after(60))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "group_store", Gone)
+        connected(patch, Gone())
         with pytest.raises(CkptStoreError, match="key-value store is gone"):
             run_virtual(ask())
 
