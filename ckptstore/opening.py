@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import random
 import secrets
@@ -116,7 +117,8 @@ async def _backend(location: StoreLocation, settings: Settings) -> ObjectStore:
         case "s3":
             from ckptstore.backends.s3.store import open_s3_store
 
-            return await open_s3_store(location.container, settings.request, settings.s3)
+            access = settings.s3.with_environment(os.environ)
+            return await open_s3_store(location.container, settings.request, access)
         case "memory":
             return named_memory_store(location.container)
         case _:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ckptstore.errors import UsageError
 from ckptstore.types import MIB
+
+ADDRESSING_STYLES: Final = ("auto", "path", "virtual")
+ENCRYPTIONS: Final = ("AES256", "aws:kms", "aws:kms:dsse")
+OFFLINE_CLASSES: Final = ("GLACIER", "DEEP_ARCHIVE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +71,53 @@ class CommitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
-    """What goes before AWS's own variables and files, where two stores need different ones."""
+    """What goes before AWS's own variables and files, and what those have no words for.
+
+    ``None`` leaves a thing as AWS's files or the bucket have it. ``sse`` is what S3 encrypts
+    with; ``kms_key_id`` alone means ``aws:kms``. ``bucket_key`` spares nearly all requests to
+    KMS, whose limits throttle a large save otherwise.
+    """
 
     profile: str | None = None
     endpoint_url: str | None = None
+    addressing_style: str | None = None
+    sse: str | None = None
+    kms_key_id: str | None = None
+    bucket_key: bool = True
+    storage_class: str | None = None
+    request_payer: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("addressing style", self.addressing_style, ADDRESSING_STYLES)
+        _one_of("server-side encryption", self.sse, ENCRYPTIONS)
+        if self.kms_key_id and self.sse == "AES256":
+            raise UsageError("a KMS key encrypts with aws:kms or aws:kms:dsse, not with AES256")
+        if self.storage_class in OFFLINE_CLASSES:
+            raise UsageError(
+                f"objects of storage class {self.storage_class} cannot be read at once, and "
+                "records must be; let a lifecycle rule move old data/ there instead"
+            )
+
+    def with_environment(self, environment: Mapping[str, str]) -> S3Settings:
+        """Return these settings, with what they leave open taken from ``CKPTSTORE_`` variables."""
+        told = {
+            name: environment.get(f"CKPTSTORE_{name.upper()}") or None
+            for name in ("addressing_style", "sse", "kms_key_id", "storage_class")
+            if getattr(self, name) is None
+        }
+        pays = self.request_payer or _is_on(environment, "CKPTSTORE_REQUEST_PAYER", default=False)
+        bucket_key = self.bucket_key and _is_on(environment, "CKPTSTORE_BUCKET_KEY", default=True)
+        return replace(self, **told, request_payer=pays, bucket_key=bucket_key)
+
+
+def _one_of(what: str, value: str | None, known: tuple[str, ...]) -> None:
+    if value is not None and value not in known:
+        raise UsageError(f"{value!r} is no {what}; it is one of {', '.join(known)}")
+
+
+def _is_on(environment: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = environment.get(name, "").strip().lower()
+    return text in ("1", "true", "yes", "on") if text else default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

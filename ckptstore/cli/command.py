@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ckptstore.cli.output import Output
 
@@ -28,3 +28,10 @@ class Command:
         from ckptstore.opening import opened_store
 
         return opened_store(location, self.settings)
+
+    def with_s3(self, **chosen: Any) -> Command:  # noqa: ANN401
+        """Return the command with these settings of S3; what is ``None`` stays as it was."""
+        s3 = replace(
+            self.settings.s3, **{name: value for name, value in chosen.items() if value is not None}
+        )
+        return replace(self, settings=replace(self.settings, s3=s3))

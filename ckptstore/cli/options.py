@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_type_hints
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.models import OptionInfo
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,31 +48,46 @@ class Shared:
     ] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Writing:
+    """Options of the verbs that write, for S3 alone."""
+
+    sse: Annotated[
+        str | None,
+        typer.Option("--sse", metavar="KIND", help="S3 encrypts by AES256 or aws:kms[:dsse]."),
+    ] = None
+    kms_key_id: Annotated[
+        str | None, typer.Option("--kms-key-id", metavar="ID", help="With this key of KMS.")
+    ] = None
+    storage_class: Annotated[
+        str | None,
+        typer.Option("--storage-class", metavar="CLASS", help="S3 class of what is written."),
+    ] = None
+    request_payer: Annotated[
+        bool, typer.Option("--request-payer", help="Pay for requests to another's S3 bucket.")
+    ] = False
+
+
 def verb(function: Callable[..., Awaitable[int]]) -> Callable[..., None]:
     """Return ``function`` as typer wants it: with the shared options, run to an exit code.
 
-    Its first parameter, the ``Command``, is what the shared options become.
+    Its first parameter, the ``Command``, is what the shared options become. A parameter whose
+    type is a class of options, such as ``S3Writing``, stands for all of them.
     """
     hints = get_type_hints(function, include_extras=True)
     own = list(inspect.signature(function).parameters.values())[1:]
-    parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
-    shared = get_type_hints(Shared, include_extras=True)
-    parameters += [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=shared[field.name],
-        )
-        for field in fields(Shared)
-    ]
+    groups = {p.name: hints[p.name] for p in own if is_dataclass(hints[p.name])}
+    parameters = [p.replace(annotation=hints[p.name]) for p in own if p.name not in groups]
+    for group in (*groups.values(), Shared):
+        parameters += _parameters_of(group)
     name = function.__name__.removesuffix("_")
 
     def run_verb(**values: Any) -> None:  # noqa: ANN401
         from ckptstore.cli.run import run
 
-        options = Shared(**{field.name: values.pop(field.name) for field in fields(Shared)})
-        raise typer.Exit(run(name, options, lambda command: function(command, **values)))
+        options = _taken(Shared, values)
+        grouped = {name: _taken(group, values) for name, group in groups.items()}
+        raise typer.Exit(run(name, options, lambda command: function(command, **values, **grouped)))
 
     run_verb.__name__ = name
     run_verb.__doc__ = inspect.getdoc(function)
@@ -79,6 +96,20 @@ def verb(function: Callable[..., Awaitable[int]]) -> Callable[..., None]:
         [p.replace(annotation=run_verb.__annotations__[p.name]) for p in parameters]
     )
     return run_verb
+
+
+def _parameters_of(group: type[Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
+        for field in fields(group)
+    ]
+
+
+def _taken(group: type[T], values: dict[str, Any]) -> T:
+    """Return a group of options, which is then no longer among the values."""
+    return group(**{field.name: values.pop(field.name) for field in fields(group)})  # type: ignore[arg-type]
 
 
 def _with_twin(name: str, annotation: Any) -> Any:  # noqa: ANN401

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ckptstore.cli.command import Command
+from ckptstore.cli.options import S3Writing
 from ckptstore.cli.units import counted, human_bytes, human_seconds
 from ckptstore.errors import UsageError
 from ckptstore.location import AtStep, parse_run
@@ -34,6 +36,8 @@ async def push(
     again: Annotated[
         bool, typer.Option("--again", help="Push although the step is committed already.")
     ] = False,
+    *,
+    s3: S3Writing,
 ) -> int:
     """Save a directory of any files as a checkpoint.
 
@@ -60,6 +64,7 @@ async def push(
     run = parse_run(checkpoint)
     if not isinstance(run.selector, AtStep):
         raise UsageError(f"{checkpoint}: say which step this is: {run}@STEP")
+    command = command.with_s3(**asdict(s3))
     part = Part(rank=rank, world_size=world_size, job=job)
     began_s = command.deadline.left_s
     async with command.opened(run.store) as store, shown(command.output, "push") as progress:

@@ -19,7 +19,7 @@ from ckptstore.cli.options import Shared
 from ckptstore.cli.output import Output
 from ckptstore.cli.units import parse_seconds
 from ckptstore.clock import Deadline
-from ckptstore.settings import RequestSettings, Settings
+from ckptstore.settings import RequestSettings, S3Settings, Settings
 
 GRACE_S_MAX: Final = 30.0  # For cleaning up once the deadline has passed, or a signal came.
 
@@ -135,12 +135,9 @@ def _end_later(after_s: float, code: int) -> threading.Timer:
 
 
 def _settings(options: Shared) -> Settings:
-    if options.profile is not None:
-        os.environ["AWS_PROFILE"] = options.profile
-    if options.endpoint_url is not None:
-        os.environ["AWS_ENDPOINT_URL_S3"] = options.endpoint_url
     return Settings(
         request=RequestSettings(in_flight_max=options.concurrency),
+        s3=S3Settings(profile=options.profile, endpoint_url=options.endpoint_url),
         deadline_s=parse_seconds(options.deadline),
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ckptstore.cli.command import Command
+from ckptstore.cli.options import S3Writing
 from ckptstore.errors import (
     CheckpointNotFoundError,
     CkptStoreError,
@@ -23,6 +24,24 @@ if TYPE_CHECKING:
     from ckptstore.sync.plan import RunPlan
     from ckptstore.sync.selection import Selection
     from ckptstore.sync.transfer import End
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """Options that say how to reach either store, where that differs."""
+
+    src_profile: Annotated[
+        str | None, typer.Option("--src-profile", metavar="NAME", help="AWS profile for SRC.")
+    ] = None
+    src_endpoint_url: Annotated[
+        str | None, typer.Option("--src-endpoint-url", metavar="URL", help="S3 endpoint of SRC.")
+    ] = None
+    dst_profile: Annotated[
+        str | None, typer.Option("--dst-profile", metavar="NAME", help="AWS profile for DST.")
+    ] = None
+    dst_endpoint_url: Annotated[
+        str | None, typer.Option("--dst-endpoint-url", metavar="URL", help="S3 endpoint of DST.")
+    ] = None
 
 
 async def sync(
@@ -53,18 +72,9 @@ async def sync(
             "--max-delete", metavar="N", min=0, help="If more than N are gone, delete none."
         ),
     ] = 5,
-    src_profile: Annotated[
-        str | None, typer.Option("--src-profile", metavar="NAME", help="AWS profile for SRC.")
-    ] = None,
-    src_endpoint_url: Annotated[
-        str | None, typer.Option("--src-endpoint-url", metavar="URL", help="S3 endpoint of SRC.")
-    ] = None,
-    dst_profile: Annotated[
-        str | None, typer.Option("--dst-profile", metavar="NAME", help="AWS profile for DST.")
-    ] = None,
-    dst_endpoint_url: Annotated[
-        str | None, typer.Option("--dst-endpoint-url", metavar="URL", help="S3 endpoint of DST.")
-    ] = None,
+    *,
+    sides: _Sides,
+    s3: S3Writing,
 ) -> int:
     """Copy committed checkpoints from one store to another.
 
@@ -79,12 +89,20 @@ async def sync(
 
     If jobs went on in both stores, so that one's checkpoints would displace the other's,
     nothing of that run is copied: exit code 10.
+
+    --sse, --kms-key-id and --storage-class are for what is written to DST.
     """
     from ckptstore.sync.selection import Selection, parse_steps
 
     selection = Selection(newest=newest, steps=parse_steps(steps) if steps else (), every=every)
-    reading = _side(command, src_profile, src_endpoint_url)
-    writing = _side(command, dst_profile, dst_endpoint_url)
+    reading = command.with_s3(
+        profile=sides.src_profile,
+        endpoint_url=sides.src_endpoint_url,
+        request_payer=s3.request_payer,
+    )
+    writing = command.with_s3(
+        profile=sides.dst_profile, endpoint_url=sides.dst_endpoint_url, **asdict(s3)
+    )
     what = _What(selection=selection, delete=delete, max_delete=max_delete, dry_run=dry_run)
     async with (
         command.deadline.enforce(f"syncing {source} to {target}"),
@@ -169,11 +187,9 @@ async def _deletion(ends: _Ends, plans: Sequence[RunPlan], what: _What) -> Delet
         return error
 
 
-def _side(command: Command, profile: str | None, endpoint_url: str | None) -> Command:
-    from ckptstore.settings import S3Settings
-
-    s3 = S3Settings(profile=profile, endpoint_url=endpoint_url)
-    return replace(command, settings=replace(command.settings, s3=s3))
+def _access(command: Command) -> tuple[str | None, str | None]:
+    """Return what two stores of one URL can differ in."""
+    return command.settings.s3.profile, command.settings.s3.endpoint_url
 
 
 @asynccontextmanager
@@ -194,7 +210,7 @@ async def _opened_ends(
             destination = _store_of_run(target, found.run.run)
         else:
             raise UsageError(f"{source}: sync takes a run or a store; choose by --steps, not by @")
-        if (destination, writing.settings) == (location, reading.settings):
+        if (destination, _access(writing)) == (location, _access(reading)):
             raise UsageError(f"{source} and {target} are the same store")
         async with writing.opened(destination) as store:
             ends = End(store=found.store, name=source), End(store=store, name=target)

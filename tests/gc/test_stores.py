@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ckptstore.backends.local import LocalStore
-from ckptstore.backends.s3.control import ControlVerbs
+from ckptstore.backends.s3.listing import ListingVerbs
 from ckptstore.clock import SystemClock
 from ckptstore.errors import StoreError
 from ckptstore.gc.execute import collect
@@ -74,6 +74,8 @@ async def test_what_a_killed_put_left_is_an_open_upload(tmp_path: Path) -> None:
 class PagedCaller:
     """An S3 client that answers with these pages, and remembers what it was asked."""
 
+    bucket = "bucket"
+
     def __init__(self, *pages: dict[str, Any]) -> None:
         self._pages = list(pages)
         self.asked: list[dict[str, Any]] = []
@@ -103,7 +105,7 @@ async def test_uploads_are_listed_page_by_page() -> None:
         {"IsTruncated": True, "NextKeyMarker": "data/2"},  # An empty page is not the end.
         {"Uploads": [upload(3)], "IsTruncated": False},
     )
-    verbs = ControlVerbs(caller)  # type: ignore[arg-type]
+    verbs = ListingVerbs(caller)  # type: ignore[arg-type]
     assert [one async for one in verbs.list_uploads("data/")] == [
         UploadInfo(Key(f"data/{number}"), UploadId(f"u{number}"), 1000.0 + number)
         for number in (1, 2, 3)
@@ -117,6 +119,6 @@ async def test_uploads_are_listed_page_by_page() -> None:
 
 async def test_a_listing_of_uploads_that_does_not_say_how_it_goes_on_is_an_error() -> None:
     caller = PagedCaller({"Uploads": [upload(1)], "IsTruncated": True})
-    verbs = ControlVerbs(caller)  # type: ignore[arg-type]
+    verbs = ListingVerbs(caller)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="goes on"):
         [one async for one in verbs.list_uploads("data/")]

@@ -39,8 +39,6 @@ def buckets(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     """Yield a bucket on each server; the environment knows credentials and no endpoint."""
     use_server("localstack", servers.url("localstack"), monkeypatch)
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "")  # So that what a command sets is undone.
-    monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
     made = [made_bucket(servers.url(name)) for name in ("localstack", "seaweedfs")]
     yield made
     for bucket in made:

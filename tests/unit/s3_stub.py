@@ -13,7 +13,7 @@ from typing import TypeAlias
 import pytest
 
 from ckptstore.backends.s3.store import S3Store, open_s3_store
-from ckptstore.settings import RequestSettings
+from ckptstore.settings import RequestSettings, S3Settings
 
 QUICK = RequestSettings(
     connect_s_max=0.5, stall_s_max=0.3, answer_s_max=0.5, complete_s_max=1, in_flight_max=4
@@ -131,6 +131,8 @@ async def stub_store(
     *script: Behaviour,
     settings: RequestSettings = QUICK,
     tls: ssl.SSLContext | None = None,
+    bucket: str = "bucket",
+    access: S3Settings | None = None,
     **variables: str,
 ) -> AsyncIterator[tuple[Stub, S3Store]]:
     """Yield a stub and a store that talks to it. Everything in the script has to happen."""
@@ -138,7 +140,7 @@ async def stub_store(
     server = await asyncio.start_server(stub.serve, "127.0.0.1", 0, ssl=tls)
     stub.url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     aws_environment(monkeypatch, AWS_ENDPOINT_URL=stub.url, **variables)
-    store = await open_s3_store("bucket", settings)
+    store = await open_s3_store(bucket, settings, access)
     try:
         yield stub, store
         assert not stub.script, "scripted behaviour never happened"

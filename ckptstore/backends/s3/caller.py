@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError
 
 from ckptstore.backends._checks import check_process
+from ckptstore.backends.s3 import options
 from ckptstore.backends.s3.errors import Call, translated
 from ckptstore.backends.s3.watch import Watch, watched
 from ckptstore.errors import CkptStoreError, CredentialsExpiredError
-from ckptstore.settings import RequestSettings
+from ckptstore.settings import RequestSettings, S3Settings
 from ckptstore.types import ByteRange, Key, UploadId
 
 if TYPE_CHECKING:
@@ -31,9 +32,12 @@ class Caller:
         client: Any,  # noqa: ANN401
         closing: AsyncExitStack,
         settings: RequestSettings,
+        access: S3Settings,
     ) -> None:
         self.bucket = bucket
         self.settings = settings
+        self._of_requests = options.of_requests(access)
+        self._of_objects = options.of_objects(access)
         self._session = session
         self._client = client
         self._closing = closing
@@ -76,6 +80,9 @@ class Caller:
             parameters["Key"] = call.key
         if call.upload_id is not None:
             parameters["UploadId"] = call.upload_id
+        if call.verb in ("put", "multipart_create"):
+            parameters |= self._of_objects
+        parameters |= self._of_requests
         return await getattr(self._client, operation)(Bucket=self.bucket, **parameters)
 
     async def _renew(self, expired: object) -> None:

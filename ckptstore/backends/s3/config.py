@@ -43,6 +43,7 @@ async def open_client(
         if await session.get_credentials() is None:
             raise SettingsError(_no_credentials(session))
         endpoint_url = access.endpoint_url or _endpoint_url(session)
+        style = access.addressing_style or _addressing_style(session)
         # botocore knows AWS_DEFAULT_REGION alone; AWS's other tools prefer this one.
         region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
         client = await closing.enter_async_context(
@@ -50,7 +51,7 @@ async def open_client(
                 "s3",
                 region_name=region or ("us-east-1" if endpoint_url else None),
                 endpoint_url=endpoint_url,
-                config=_config(session, settings, custom_endpoint=endpoint_url is not None),
+                config=_config(settings, style or ("path" if endpoint_url else "auto")),
             )
         )
     except (sdk.BotoCoreError, ValueError) as error:
@@ -77,9 +78,12 @@ def _endpoint_url(session: AioSession) -> str | None:
     return url
 
 
-def _config(session: AioSession, settings: RequestSettings, *, custom_endpoint: bool) -> AioConfig:
+def _addressing_style(session: AioSession) -> str | None:
     configured = session.get_scoped_config().get("s3") or {}
-    style = configured.get("addressing_style") if isinstance(configured, dict) else None
+    return configured.get("addressing_style") if isinstance(configured, dict) else None
+
+
+def _config(settings: RequestSettings, addressing_style: str) -> AioConfig:
     return AioConfig(
         connect_timeout=settings.connect_s_max,
         read_timeout=2 * settings.complete_s_max,  # The watch on each request is stricter.
@@ -89,10 +93,7 @@ def _config(session: AioSession, settings: RequestSettings, *, custom_endpoint: 
         user_agent=f"ckptstore/{version('ckptstore')} aiobotocore/{version('aiobotocore')}",
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        s3={
-            "payload_signing_enabled": False,
-            "addressing_style": style or ("path" if custom_endpoint else "auto"),
-        },
+        s3={"payload_signing_enabled": False, "addressing_style": addressing_style},
         connector_args={"socket_factory": _socket_factory(settings)},
     )
 

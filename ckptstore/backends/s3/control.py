@@ -1,15 +1,15 @@
-"""Everything but bulk bytes: records, listings, and the frame of an upload."""
+"""Everything but bulk bytes and listings: records, and the frame of an upload."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ckptstore.backends._checks import UploadGoneError, check_parts
 from ckptstore.backends.s3.caller import Caller
 from ckptstore.backends.s3.headers import checksum_header, checksum_of, unix_s, version_of
-from ckptstore.errors import ObjectNotFoundError, StoreError
-from ckptstore.types import Key, ObjectInfo, UploadId, UploadInfo, Version
+from ckptstore.errors import ObjectNotFoundError
+from ckptstore.types import Key, ObjectInfo, UploadId, Version
 
 
 class ControlVerbs:
@@ -76,46 +76,6 @@ class ControlVerbs:
         gone = (UploadGoneError, ObjectNotFoundError)  # The latter from servers without codes.
         with suppress(*gone):
             await self._caller.ask("abort_multipart_upload", call)
-
-    async def list_objects(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        token: dict[str, str] = {}
-        while True:
-            call = self._caller.call("list_objects", prefix)
-            page = await self._caller.ask("list_objects_v2", call, Prefix=prefix, **token)
-            for entry in page.get("Contents", ()):
-                if not entry["Key"].endswith("/"):  # What consoles leave to show a directory.
-                    yield ObjectInfo(
-                        Key(entry["Key"]),
-                        int(entry["Size"]),
-                        version_of(entry),
-                        modified_unix_s=unix_s(entry.get("LastModified")),
-                    )
-            if not page.get("IsTruncated"):
-                return
-            if not page.get("NextContinuationToken"):
-                raise StoreError(
-                    "the listing goes on, but not how", verb="list_objects", key=prefix
-                )
-            token = {"ContinuationToken": page["NextContinuationToken"]}
-
-    async def list_uploads(self, prefix: str) -> AsyncIterator[UploadInfo]:
-        """Yield what the server shows. MinIO shows only uploads whose whole key is the prefix."""
-        marker: dict[str, str] = {}
-        while True:
-            call = self._caller.call("list_uploads", prefix)
-            page = await self._caller.ask("list_multipart_uploads", call, Prefix=prefix, **marker)
-            for entry in page.get("Uploads", ()):
-                upload_id = UploadId(entry["UploadId"])
-                yield UploadInfo(Key(entry["Key"]), upload_id, unix_s(entry.get("Initiated")))
-            if not page.get("IsTruncated"):
-                return
-            if not page.get("NextKeyMarker"):
-                raise StoreError(
-                    "the listing goes on, but not how", verb="list_uploads", key=prefix
-                )
-            marker = {"KeyMarker": page["NextKeyMarker"]}
-            if page.get("NextUploadIdMarker"):
-                marker["UploadIdMarker"] = page["NextUploadIdMarker"]
 
     async def delete(self, key: Key) -> None:
         await self._caller.ask("delete_object", self._caller.call("delete", key))

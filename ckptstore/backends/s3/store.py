@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Final
 
 from ckptstore.backends.s3.bulk import BulkVerbs
 from ckptstore.backends.s3.caller import Caller
 from ckptstore.backends.s3.config import open_client
 from ckptstore.backends.s3.control import ControlVerbs
+from ckptstore.backends.s3.listing import ListingVerbs
+from ckptstore.backends.s3.options import is_directory_bucket
 from ckptstore.settings import RequestSettings, S3Settings
 from ckptstore.types import MIB, Capabilities
 
@@ -21,7 +24,7 @@ S3_CAPABILITIES: Final = Capabilities(
 )
 
 
-class S3Store(ControlVerbs, BulkVerbs):
+class S3Store(ControlVerbs, ListingVerbs, BulkVerbs):
     """An S3 bucket, or one of a server that speaks S3. Belongs to the loop it was opened on."""
 
     def __repr__(self) -> str:
@@ -30,6 +33,8 @@ class S3Store(ControlVerbs, BulkVerbs):
     @property
     def capabilities(self) -> Capabilities:
         """Return what AWS promises; whether a server keeps create-only must be tried out."""
+        if is_directory_bucket(self._caller.bucket):
+            return replace(S3_CAPABILITIES, fan_out=1)
         return S3_CAPABILITIES
 
     async def aclose(self) -> None:
@@ -44,5 +49,6 @@ async def open_s3_store(
     Raises ``SettingsError`` when they name no credentials, or cannot be used.
     """
     async with AsyncExitStack() as opening:
-        session, client = await open_client(settings, access or S3Settings(), opening)
-        return S3Store(Caller(bucket, session, client, opening.pop_all(), settings))
+        access = access or S3Settings()
+        session, client = await open_client(settings, access, opening)
+        return S3Store(Caller(bucket, session, client, opening.pop_all(), settings, access))
