@@ -64,7 +64,8 @@ class Stores:
         return f"http://127.0.0.1:{int(process.stdout.readline())}"
 
     def _seaweedfs(self) -> str:
-        from localstack.servers import KINDS, Server
+        from localstack.kinds import KINDS
+        from localstack.servers import Server
 
         home = Path(self._closing.enter_context(tempfile.TemporaryDirectory())) / "seaweedfs"
         server = Server(KINDS["seaweedfs"], home)

@@ -1,1 +1,1 @@
-"""Real S3 servers for tests and demonstrations, as plain processes; no container engine needed."""
+"""Real servers for tests and demonstrations, as plain processes; no container engine needed."""

@@ -19,7 +19,8 @@ from ckptstore.load import find_checkpoint, read_manifest
 from ckptstore.location import parse_run
 from ckptstore.opening import opened_store
 from ckptstore.settings import Settings
-from localstack.servers import BUCKET, KINDS, Server, make_bucket, variables
+from localstack.kinds import KINDS
+from localstack.servers import BUCKET, Server, make_bucket, variables
 
 HERE = Path(__file__).parent
 CKPTSTORE = (str(Path(sys.executable).parent / "ckptstore"),)

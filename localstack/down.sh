@@ -4,4 +4,4 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 python="$here/../.venv/bin/python"
 [ -x "$python" ] || python=python3
-exec "$python" "$here/servers.py" down
+PYTHONPATH="$here/.." exec "$python" -m localstack.servers down

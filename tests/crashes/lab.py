@@ -26,7 +26,8 @@ from typing import Any, Final
 
 from ckptstore.location import StoreLocation, parse_store
 from ckptstore.opening import opened_store
-from localstack.servers import BUCKET, KINDS, Server, make_bucket, variables
+from localstack.kinds import KINDS
+from localstack.servers import BUCKET, Server, make_bucket, variables
 from tests.crashes.child import Child, message, wait_for
 from tests.crashes.plan import Kind, plan_trial
 from tests.crashes.shards import SETTINGS

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import boto3
 import pytest
 
-from localstack.servers import CREDENTIALS, REGION, Servers, running_servers
+from localstack.kinds import CREDENTIALS, REGION
+from localstack.servers import Servers, running_servers
 from tests.integration.buckets import Bucket, use_server
 
 

@@ -14,7 +14,8 @@ from ckptstore.location import StoreLocation, parse_store
 from ckptstore.manifest.model import Attempt
 from ckptstore.opening import opened_store
 from ckptstore.store import ObjectStore
-from localstack.servers import BUCKET, KINDS, Server, make_bucket
+from localstack.kinds import KINDS
+from localstack.servers import BUCKET, Server, make_bucket
 from tests.crashes.inspection import Expected, inspected
 from tests.crashes.laboratory import check_summary, run_lab
 from tests.crashes.plan import WORLD_SIZE, At, Moment

@@ -12,7 +12,8 @@ import boto3
 import pytest
 
 from ckptstore.cli.main import execute
-from localstack.servers import CREDENTIALS, REGION, Servers
+from localstack.kinds import CREDENTIALS, REGION
+from localstack.servers import Servers
 from tests.integration.buckets import Bucket, use_server
 
 pytestmark = pytest.mark.integration
