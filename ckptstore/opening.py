@@ -8,7 +8,7 @@ import random
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from ckptstore.backends.local import LocalStore
@@ -38,13 +38,30 @@ async def opened_store(location: StoreLocation, settings: Settings) -> AsyncIter
     Fewer requests go at a time where fewer descriptors are left than that takes, and it is
     said if any were forgotten in the end.
     """
+    async with opened(location, settings) as ends:
+        yield ends.store
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A store with all its layers, the backend under them, and where in it the store begins."""
+
+    store: ObjectStore
+    backend: ObjectStore
+    prefix: str
+
+
+@asynccontextmanager
+async def opened(location: StoreLocation, settings: Settings) -> AsyncIterator[Opened]:
+    """Like ``opened_store``, for who looks beneath the layers: ``ckptstore probe``."""
     fit = fitting(settings.request.in_flight_max)
     settings = replace(settings, request=replace(settings.request, in_flight_max=fit))
     prefix = "" if location.scheme == "file" else location.prefix  # A directory is all there is.
     with accounted(f"store {location}"):
-        store = layered(await _backend(location, settings), prefix, settings)
+        backend = await _backend(location, settings)
+        store = layered(backend, prefix, settings)
         try:
-            yield store
+            yield Opened(store, backend, prefix)
         finally:
             await store.aclose()
 

@@ -9,9 +9,10 @@ Every verb may raise any ``StoreError``. Cancelling a call closes what it holds 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from ckptstore.types import (
+    Access,
     Buffer,
     ByteRange,
     Capabilities,
@@ -144,6 +145,37 @@ class ObjectStore(
 
     async def aclose(self) -> None:
         """Let go of connections and descriptors. The objects stay."""
+
+
+@runtime_checkable
+class SupportsAccess(Protocol):
+    """Optional, for ``ckptstore probe``: what a backend knows of the way to its store."""
+
+    async def access(self) -> Access:
+        """Tell the endpoint, the credentials (where from, until when) and the trust in it."""
+
+
+@runtime_checkable
+class SupportsUnchecked(Protocol):
+    """Optional, for ``ckptstore probe``: writes that take the caller's word for everything.
+
+    A backend checks much by itself before it sends anything. Here nothing is checked, so that
+    only the store is left to refuse what is wrong.
+    """
+
+    async def put_unchecked(self, key: Key, data: Buffer, *, crc64nvme: int) -> Version:
+        """Put ``data``, saying that its checksum is ``crc64nvme``."""
+
+    async def multipart_complete_unchecked(
+        self,
+        key: Key,
+        upload_id: UploadId,
+        part_etags: Sequence[str],
+        *,
+        size_bytes: int,
+        crc64nvme: int,
+    ) -> Version:
+        """Complete an upload, saying that these are its parts, its size and its checksum."""
 
 
 STORE_VERBS: Final = frozenset(

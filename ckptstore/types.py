@@ -11,6 +11,7 @@ Key = NewType("Key", str)
 UploadId = NewType("UploadId", str)
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+KIB: Final = 1024
 MIB: Final = 1024 * 1024
 _DOTTED: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 _UNPRINTABLE: Final = re.compile(r"[\\\x00-\x1f\x7f]")
@@ -113,6 +114,17 @@ class Capabilities:
             raise ValueError("part_size_bytes_max is below part_size_bytes_min")
         if not 1 <= self.fan_out <= 256:
             raise ValueError(f"fan_out must be from 1 to 256: {self.fan_out}")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who we are to a store and where it is, in words; never a secret among them.
+
+    ``facts`` name a thing and tell it; ``doubts`` are what a user may not have meant.
+    """
+
+    facts: tuple[tuple[str, str], ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 def views(pieces: Iterable[Buffer]) -> tuple[memoryview, ...]:

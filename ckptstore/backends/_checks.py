@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ckptstore.errors import (
     SettingsError,
@@ -92,15 +92,32 @@ def check_parts(
     pieces: list[tuple[int, int]] = []
     at = 0
     for index, note in enumerate(noted):
-        match = _NOTE.fullmatch(note)
-        if match is None or (int(match[1]), int(match[2])) != (index, at):
+        part = read_note(key, index, note)
+        if (part.number, part.start) != (index, at):
             raise refused_completion(key, f"part {index} is missing or another one")
-        part_bytes, crc = int(match[3]), int(match[4], 16)
-        parts.append((crc, match[5]))
-        pieces.append((crc, part_bytes))
-        at += part_bytes
+        parts.append((part.crc64nvme, part.etag))
+        pieces.append((part.crc64nvme, part.size_bytes))
+        at += part.size_bytes
     if at != size_bytes:
         raise refused_completion(key, f"its parts have {at} bytes, not {size_bytes}")
     if joined_crc64nvme(pieces) != crc64nvme:
         raise refused_completion(key, "its checksum is not that of its parts")
     return parts
+
+
+class NotedPart(NamedTuple):
+    """What ``noted_part`` noted."""
+
+    number: int  # From 0, like ``Part.index``.
+    start: int
+    size_bytes: int
+    crc64nvme: int
+    etag: str
+
+
+def read_note(key: Key, index: int, note: str) -> NotedPart:
+    """Undo ``noted_part``, or say that part ``index`` of the object is none of ours."""
+    match = _NOTE.fullmatch(note)
+    if match is None:
+        raise refused_completion(key, f"part {index} is missing or another one")
+    return NotedPart(int(match[1]), int(match[2]), int(match[3]), int(match[4], 16), match[5])

@@ -16,6 +16,7 @@ from ckptstore.cli.gc import gc
 from ckptstore.cli.ls import ls
 from ckptstore.cli.options import verb
 from ckptstore.cli.output import Output
+from ckptstore.cli.probe import probe
 from ckptstore.cli.push import push
 from ckptstore.cli.resolve import resolve
 from ckptstore.cli.restore import restore
@@ -65,7 +66,7 @@ def _whole(
     """Checkpoints in object stores: complete and provably intact, or not there."""
 
 
-for function in (push, restore, verify, sync, ls, show, resolve, tag, gc, version):
+for function in (push, restore, verify, sync, ls, show, resolve, tag, gc, probe, version):
     app.command()(verb(function))
 
 

@@ -37,9 +37,14 @@ class BulkVerbs:
 
     async def put(self, key: Key, data: Buffer, *, mode: PutMode = OVERWRITE) -> Version:
         condition = {"IfNoneMatch": "*"} if isinstance(mode, CreateOnly) else {}
-        checksum = checksum_header(crc64nvme_of(data))
+        return await self._put(key, data, crc64nvme_of(data), **condition)
+
+    async def put_unchecked(self, key: Key, data: Buffer, *, crc64nvme: int) -> Version:
+        return await self._put(key, data, crc64nvme)
+
+    async def _put(self, key: Key, data: Buffer, crc64nvme: int, **condition: str) -> Version:
         call = self._caller.call("put", key)
-        parameters = {"ChecksumCRC64NVME": checksum, **condition}
+        parameters = {"ChecksumCRC64NVME": checksum_header(crc64nvme), **condition}
         return version_of(await self._upload("put_object", call, views([data]), **parameters))
 
     async def put_part(

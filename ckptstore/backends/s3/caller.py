@@ -12,11 +12,12 @@ from botocore.exceptions import BotoCoreError
 
 from ckptstore.backends._checks import check_process
 from ckptstore.backends.s3 import options
+from ckptstore.backends.s3.access import described
 from ckptstore.backends.s3.errors import Call, translated
 from ckptstore.backends.s3.watch import Watch, watched
 from ckptstore.errors import CkptStoreError, CredentialsExpiredError
 from ckptstore.settings import RequestSettings, S3Settings
-from ckptstore.types import ByteRange, Key, UploadId
+from ckptstore.types import Access, ByteRange, Key, UploadId
 
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession
@@ -94,6 +95,10 @@ class Caller:
             with suppress(BotoCoreError):  # Then the next try fails with the old ones.
                 if fresh := await self._session.get_credentials():
                     self._client._request_signer._credentials = fresh
+
+    async def access(self) -> Access:
+        """Tell where requests go, and as whom."""
+        return await described(self._session, self._client)
 
     async def aclose(self) -> None:
         await self._closing.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ckptstore.backends._checks import UploadGoneError, check_parts
+from ckptstore.backends._checks import UploadGoneError, check_parts, read_note
 from ckptstore.backends.s3.caller import Caller
 from ckptstore.backends.s3.headers import checksum_header, checksum_of, unix_s, version_of
 from ckptstore.errors import ObjectNotFoundError
@@ -56,10 +56,27 @@ class ControlVerbs:
         size_bytes: int,
         crc64nvme: int,
     ) -> Version:
-        checked = check_parts(key, part_etags, size_bytes=size_bytes, crc64nvme=crc64nvme)
+        check_parts(key, part_etags, size_bytes=size_bytes, crc64nvme=crc64nvme)
+        return await self.multipart_complete_unchecked(
+            key, upload_id, part_etags, size_bytes=size_bytes, crc64nvme=crc64nvme
+        )
+
+    async def multipart_complete_unchecked(
+        self,
+        key: Key,
+        upload_id: UploadId,
+        part_etags: Sequence[str],
+        *,
+        size_bytes: int,
+        crc64nvme: int,
+    ) -> Version:
         parts = [
-            {"PartNumber": number, "ETag": etag, "ChecksumCRC64NVME": checksum_header(crc)}
-            for number, (crc, etag) in enumerate(checked, start=1)
+            {
+                "PartNumber": note.number + 1,
+                "ETag": note.etag,
+                "ChecksumCRC64NVME": checksum_header(note.crc64nvme),
+            }
+            for note in (read_note(key, index, text) for index, text in enumerate(part_etags))
         ]
         answer = await self._caller.ask(
             "complete_multipart_upload",

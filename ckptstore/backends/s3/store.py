@@ -13,7 +13,7 @@ from ckptstore.backends.s3.control import ControlVerbs
 from ckptstore.backends.s3.listing import ListingVerbs
 from ckptstore.backends.s3.options import is_directory_bucket
 from ckptstore.settings import RequestSettings, S3Settings
-from ckptstore.types import MIB, Capabilities
+from ckptstore.types import MIB, Access, Capabilities
 
 S3_CAPABILITIES: Final = Capabilities(
     create_only=True,
@@ -36,6 +36,9 @@ class S3Store(ControlVerbs, ListingVerbs, BulkVerbs):
         if is_directory_bucket(self._caller.bucket):
             return replace(S3_CAPABILITIES, fan_out=1)
         return S3_CAPABILITIES
+
+    async def access(self) -> Access:
+        return await self._caller.access()
 
     async def aclose(self) -> None:
         await self._caller.aclose()
