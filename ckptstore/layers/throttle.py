@@ -14,10 +14,11 @@ from ckptstore.store import ObjectStore
 T = TypeVar("T")
 
 WINDOW_S: Final = 1.0
-ADJUST_S: Final = 0.25  # How long a new pace has to show its effect.
+WINDOW_S_MIN: Final = 0.25  # What was served in less time tells of no rate.
+ADJUST_S: Final = 0.15  # How long a new pace has to show its effect.
 LOWER: Final = 0.8
 RAISE: Final = 1.1
-RAISE_CALM: Final = 1.5  # When nothing was refused for a whole window.
+RAISE_CALM: Final = 1.5  # When nothing was refused for a whole window, or the pace is a guess.
 RATE_PER_S_MIN: Final = 0.1
 RATE_PER_S_FIRST: Final = 4.0  # At least; after a lull, what the store can bear is not known.
 RATE_PER_S_FREE: Final = 5_000.0  # More than any store serves one client: no pace any more.
@@ -64,6 +65,7 @@ class Pace:
         self._adjusted_s = 0.0
         self._refused_s = 0.0
         self._began_s = 0.0
+        self._guessed = False  # The first pace is, until it is refused as well.
         self._served_s: deque[float] = deque()
 
     @property
@@ -84,19 +86,24 @@ class Pace:
         now_s = self._observed()
         self._served_s.append(now_s)
         if self._rate_per_s is not None and now_s - self._adjusted_s > ADJUST_S:
-            calm = now_s - self._refused_s > WINDOW_S
-            self._adjust(self._rate_per_s * (RAISE_CALM if calm else RAISE), now_s)
+            self._adjust(self._rate_per_s * self._raise(now_s), now_s)
 
     def refused(self) -> None:
         now_s = self._observed()
         self._refused_s = now_s
-        elapsed_s = max(min(now_s - self._began_s, WINDOW_S), ADJUST_S)
+        elapsed_s = max(min(now_s - self._began_s, WINDOW_S), WINDOW_S_MIN)
         bearable_per_s = len(self._served_s) / elapsed_s
         if self._rate_per_s is None:
+            self._guessed = True
             self._adjust(max(bearable_per_s, RATE_PER_S_FIRST), now_s)
         elif now_s - self._adjusted_s > ADJUST_S:
+            self._guessed = False
             # Having asked for less lately, we were served less: that alone must not slow us down.
             self._adjust(max(bearable_per_s, self._rate_per_s * LOWER), now_s)
+
+    def _raise(self, now_s: float) -> float:
+        calm = now_s - self._refused_s > WINDOW_S
+        return RAISE_CALM if calm or self._guessed else RAISE
 
     def _adjust(self, rate_per_s: float, now_s: float) -> None:
         self._adjusted_s = now_s
