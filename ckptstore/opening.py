@@ -26,6 +26,7 @@ from ckptstore.location import StoreLocation
 from ckptstore.manifest.codec import decode_store, encode_record
 from ckptstore.manifest.layout import STORE_RECORD_KEY
 from ckptstore.manifest.model import StoreRecord
+from ckptstore.probe.checksums import wrong_part
 from ckptstore.settings import Settings
 from ckptstore.store import ObjectStore
 from ckptstore.types import CreateOnly, parse_key
@@ -98,7 +99,8 @@ async def prepared_record(store: ObjectStore, *, clock: Clock) -> StoreRecord:
     """Return what the store says of itself; the first writer of a store finds it out.
 
     Whether the store keeps put-if-absent is proved with two puts of one key, because some
-    S3-compatible servers answer 200 to both.
+    S3-compatible servers answer 200 to both; whether it looks at checksums, with a part sent
+    with a wrong one. ``ckptstore probe`` looks into much more; this is what a save depends on.
     """
     try:
         return decode_store(await store.get(STORE_RECORD_KEY), STORE_RECORD_KEY)
@@ -111,6 +113,7 @@ async def prepared_record(store: ObjectStore, *, clock: Clock) -> StoreRecord:
         create_only=create_only,
         created_unix_s=clock.unix_s(),
         created_by=f"ckptstore {version('ckptstore')} on {platform.node()}",
+        checksums=await _checks_what_arrives(store),
     )
     data = await put_standing(store, STORE_RECORD_KEY, encode_record(record))
     return decode_store(data, STORE_RECORD_KEY)
@@ -127,6 +130,15 @@ async def _keeps_create_only(store: ObjectStore) -> bool:
         return False
     finally:
         await store.delete(key)
+
+
+async def _checks_what_arrives(store: ObjectStore) -> bool | None:
+    key = parse_key(f"probe/{secrets.token_hex(16)}")
+    upload_id = await store.multipart_create(key)
+    try:
+        return (await wrong_part(store, key, upload_id)).holds
+    finally:
+        await store.multipart_abort(key, upload_id)
 
 
 async def _backend(location: StoreLocation, settings: Settings) -> ObjectStore:

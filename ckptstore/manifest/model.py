@@ -35,6 +35,7 @@ class StoreRecord(Record, frozen=True, kw_only=True, tag="STORE", tag_field="typ
     create_only: bool  # Proved by two conditional puts of one key, not taken from a data sheet.
     created_unix_s: float
     created_by: str
+    checksums: bool | None = None  # Proved by a part with a wrong one; None in older stores.
 
 
 class Incarnation(Record, frozen=True, kw_only=True, tag="INCARNATION", tag_field="type"):

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from ckptstore.errors import DamagedError, StoreError
+from ckptstore.errors import (
+    CredentialsExpiredError,
+    DamagedError,
+    RetriesExhaustedError,
+    StoreError,
+)
 from ckptstore.integrity import crc64nvme
 from ckptstore.probe.finding import Check, Outcome, Promise
 from ckptstore.probe.scratch import Scratch
-from ckptstore.types import ByteRange, Part
+from ckptstore.store import SupportsMultipart
+from ckptstore.types import ByteRange, Key, Part, UploadId
 
 GROUP: Final = "checksums"
 DATA: Final = b"what was meant to arrive"
@@ -30,10 +36,17 @@ async def _wrong_put(area: Scratch) -> Outcome:
 
 async def _wrong_part(area: Scratch) -> Outcome:
     key = area.key("wrong-part")
-    upload_id = await area.begin(key)
+    return await wrong_part(area.store, key, await area.begin(key))
+
+
+async def wrong_part(store: SupportsMultipart, key: Key, upload_id: UploadId) -> Outcome:
+    """Send a part right, and then with a checksum that is not its own: is that refused?
+
+    Raises what the store says if it was merely ill.
+    """
     part = Part(0, ByteRange(0, len(DATA)))
-    await area.store.put_part(key, upload_id, part, [DATA], crc64nvme=crc64nvme(DATA))
-    return await _refused(area.store.put_part(key, upload_id, part, [DATA], crc64nvme=WRONG))
+    await store.put_part(key, upload_id, part, [DATA], crc64nvme=crc64nvme(DATA))
+    return await _refused(store.put_part(key, upload_id, part, [DATA], crc64nvme=WRONG))
 
 
 async def _wrong_whole(area: Scratch) -> Outcome:
@@ -72,7 +85,8 @@ async def _refused(sending: Awaitable[Any]) -> Outcome:
         await sending
     except StoreError as error:
         caught = error.__cause__ if isinstance(error.__cause__, DamagedError) else error
-        if isinstance(caught, DamagedError) or not caught.retryable:
+        ill = isinstance(caught, RetriesExhaustedError | CredentialsExpiredError)
+        if isinstance(caught, DamagedError) or not (ill or caught.retryable):
             return Outcome(True, f"refused: {caught}")
         raise
     return Outcome(False, "a wrong one was accepted")

@@ -7,7 +7,6 @@ from typing import Final
 
 from ckptstore.descriptors import described, fitting
 from ckptstore.errors import (
-    IntegrityError,
     ObjectNotFoundError,
     UnsupportedVerbError,
 )
@@ -51,9 +50,8 @@ _CHECKSUMS_KNOWN: Final = Promise(
     "record_checksums",
     "the store's record",
     "writers know that checksums are ignored",
-    "the record does not say so, and what is saved is not read back: save to a new store, or "
-    "`verify` each checkpoint",
-    IntegrityError,
+    "the record does not say so, and what is saved is not read back: save to a new store",
+    UnsupportedVerbError,
 )
 
 
@@ -103,6 +101,8 @@ async def recorded(store: SupportsGet, verdict: Verdict) -> AsyncIterator[Findin
 
 
 def _compared(record: StoreRecord, verdict: Verdict) -> Iterator[Finding]:
+    if record.checksums is not False and verdict.holds("checksum_of_part") is False:
+        yield judged(_CHECKSUMS_KNOWN, Outcome(False, f"recorded by {record.created_by}"))
     kept = verdict.holds("create_only")
     if record.create_only and kept is False:
         yield judged(_AS_RECORDED, Outcome(False, f"recorded by {record.created_by}"))

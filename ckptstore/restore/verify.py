@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ckptstore.concurrency import map_concurrently
-from ckptstore.errors import Damage, ObjectNotFoundError
+from ckptstore.errors import Damage, IntegrityError, ObjectNotFoundError
 from ckptstore.manifest.model import ShardEntry, pack_crcs
 from ckptstore.progress import Progress
 from ckptstore.restore.reader import CheckedReader
@@ -60,6 +60,22 @@ async def verify_shards(
         bytes_verified=progress.bytes_done - before,
         damaged=tuple(damage for one in found for damage in one),
     )
+
+
+async def check_arrived(
+    store: VerifyStore, shards: Sequence[ShardEntry], *, settings: TransferSettings
+) -> None:
+    """Read back all of what was just written, or raise ``IntegrityError`` saying what is wrong.
+
+    For stores that take anything as it comes, whatever checksum it was sent with.
+    """
+    report = await verify_shards(store, shards, settings=settings)
+    if report.damaged:
+        raise IntegrityError(
+            f"what was sent is not what the store holds: {report.damaged[0]}"
+            + (f", and {len(report.damaged) - 1} more" if report.damaged[1:] else ""),
+            damage=report.damaged,
+        )
 
 
 async def verify_sizes(store: SupportsHead, shards: Sequence[ShardEntry]) -> VerifyReport:

@@ -99,7 +99,7 @@ async def carry_out(
     transfer = Transfer(
         source,
         target,
-        create_only=record.create_only,
+        record=record,
         clock=clock,
         settings=settings,
         progress=progress,

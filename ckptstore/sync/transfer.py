@@ -29,10 +29,18 @@ from ckptstore.manifest.layout import (
     owner_of_data,
     rank_record_key,
 )
-from ckptstore.manifest.model import Attempt, Commit, Incarnation, Manifest, RecordRef, ShardEntry
+from ckptstore.manifest.model import (
+    Attempt,
+    Commit,
+    Incarnation,
+    Manifest,
+    RecordRef,
+    ShardEntry,
+    StoreRecord,
+)
 from ckptstore.progress import Progress
 from ckptstore.restore.reader import CheckedReader, Wanted
-from ckptstore.restore.verify import verify_shards, verify_sizes
+from ckptstore.restore.verify import check_arrived, verify_shards, verify_sizes
 from ckptstore.settings import TransferSettings
 from ckptstore.store import ObjectStore
 from ckptstore.sync.plan import same_checkpoint
@@ -87,8 +95,9 @@ class StoredShard:
 class Transfer:
     """Copies checkpoints, one at a time, within one byte budget.
 
-    ``create_only`` says whether the target keeps put-if-absent. Where it does not, records are
-    put plainly: copying decides nothing, and whoever copies the same writes the same.
+    ``record`` is the target's. Where it keeps no put-if-absent, records are put plainly: copying
+    decides nothing, and whoever copies the same writes the same. Where it looks at no checksums,
+    what was sent is read back.
     """
 
     def __init__(
@@ -96,14 +105,14 @@ class Transfer:
         source: End,
         target: End,
         *,
-        create_only: bool,
+        record: StoreRecord,
         clock: Clock,
         settings: TransferSettings,
         progress: Progress,
     ) -> None:
         self._source = source
         self._target = target
-        self._create_only = create_only
+        self._record = record
         self._clock = clock
         self._settings = settings
         self._progress = progress
@@ -175,6 +184,8 @@ class Transfer:
                 continue
             for shard, entry in zip(shards, sent, strict=True):
                 _check_same(shard, entry)
+            if self._record.checksums is False:
+                await check_arrived(self._target.store, sent, settings=self._settings)
             return
 
     async def _lacking(self, shards: Sequence[ShardEntry]) -> list[ShardEntry]:
@@ -219,7 +230,7 @@ class Transfer:
     async def _put(self, key: Key, data: bytes, accepts: Callable[[bytes], bool]) -> None:
         """Put a record once and for all; what stands there already must be acceptable."""
         store = self._target.store
-        if self._create_only:
+        if self._record.create_only:
             standing = await put_standing(store, key, data)
         else:
             try:

@@ -176,9 +176,16 @@ async def test_an_interrupt_leaves_nothing_either() -> None:
 # the record
 
 
-async def recorded(backend: MemoryStore, *, create_only: bool) -> None:
+async def recorded(
+    backend: MemoryStore, *, create_only: bool, checksums: bool | None = None
+) -> None:
     record = StoreRecord(
-        store_id="0" * 32, fan_out=1, create_only=create_only, created_unix_s=1.0, created_by="x"
+        store_id="0" * 32,
+        fan_out=1,
+        create_only=create_only,
+        created_unix_s=1.0,
+        created_by="x",
+        checksums=checksums,
     )
     await backend.put(STORE_RECORD_KEY, encode_record(record))
 
@@ -199,6 +206,17 @@ async def test_a_record_that_says_otherwise_is_told(
     await recorded(backend, create_only=create_only)
     verdict = await probed(backend, prefix="")
     assert "record_create_only" in names(verdict, state)
+
+
+@pytest.mark.parametrize(("checksums", "safe"), [(False, True), (None, False), (True, False)])
+async def test_a_record_that_does_not_know_what_is_ignored_is_told(
+    checksums: bool | None, safe: bool
+) -> None:
+    backend = liars.IgnoresChecksums()
+    await recorded(backend, create_only=True, checksums=checksums)
+    verdict = await probed(backend, prefix="")
+    assert verdict.safe == safe
+    assert ("record_checksums" in names(verdict, State.BROKEN)) == (not safe)
 
 
 # pure

@@ -23,7 +23,7 @@ from ckptstore.fetch.restore import restore_checkpoint
 from ckptstore.load import find_checkpoint, read_manifest
 from ckptstore.location import AtStep, Latest, Selector
 from ckptstore.manifest.model import Commit
-from ckptstore.opening import layered
+from ckptstore.opening import layered, prepared_record
 from ckptstore.push.directory import Pushed, push_directory
 from ckptstore.push.rendezvous import Meeting, Part
 from ckptstore.store import OVERWRITE, ObjectStore
@@ -112,6 +112,7 @@ async def test_a_step_that_was_only_aborted_may_be_pushed(tmp_path: Path) -> Non
     store = MemoryStore()
     faults = FaultLayer(store)
     directory = write_files(tmp_path / "in", {"a": b"0123456789"})
+    await prepared_record(store, clock=VirtualClock())
     faults.script("put_part", Fault(StoreError("as if")))
     with pytest.raises(CheckpointAbortedError, match="as if"):
         await push(directory, faults)
