@@ -29,6 +29,22 @@ def joined_crc64nvme(pieces: Iterable[tuple[int, int]]) -> int:
     return whole
 
 
+def crc32c(pieces: Iterable[memoryview]) -> int:
+    """Return the CRC-32C of the pieces laid end to end; Cloud Storage checks that one."""
+    crc = 0
+    for piece in pieces:
+        crc = checksums.crc32c(piece, crc)
+    return crc
+
+
+def joined_crc32c(pieces: Iterable[tuple[int, int]]) -> int:
+    """Return the CRC-32C of the whole, given ``(crc, size_bytes)`` of its pieces in order."""
+    whole = 0
+    for crc, size_bytes in pieces:
+        whole = checksums.combine_crc32c(whole, crc, size_bytes)
+    return whole
+
+
 def block_crcs(pieces: Sequence[memoryview], block_size_bytes: int) -> tuple[int, ...]:
     """Return one checksum per block of the pieces laid end to end; the last may be short.
 

@@ -12,7 +12,7 @@ from ckptstore.errors import UsageError
 from ckptstore.manifest.layout import check_run, check_step, parse_uid
 
 NONCE_PREFIX_LENGTH_MIN: Final = 8
-SCHEMES: Final = ("s3", "file", "memory")
+SCHEMES: Final = ("s3", "gs", "file", "memory")
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _NONCE_PREFIX: Final = re.compile(r"[0-9a-f]{8}")

@@ -16,7 +16,12 @@ from ckptstore.backends.memory import named_memory_store
 from ckptstore.clock import Clock
 from ckptstore.commit.standing import put_standing
 from ckptstore.descriptors import accounted, fitting
-from ckptstore.errors import CheckpointNotFoundError, ObjectExistsError, ObjectNotFoundError
+from ckptstore.errors import (
+    CheckpointNotFoundError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    SettingsError,
+)
 from ckptstore.layers.limit import LimitLayer
 from ckptstore.layers.prefix import PrefixLayer
 from ckptstore.layers.retry import RetryLayer
@@ -148,7 +153,20 @@ async def _backend(location: StoreLocation, settings: Settings) -> ObjectStore:
 
             access = settings.s3.with_environment(os.environ)
             return await open_s3_store(location.container, settings.request, access)
+        case "gs":
+            return await _gcs(location.container, settings)
         case "memory":
             return named_memory_store(location.container)
         case _:
             return LocalStore(location.prefix)
+
+
+async def _gcs(bucket: str, settings: Settings) -> ObjectStore:
+    try:
+        from ckptstore.backends.gcs.store import open_gcs_store
+    except ImportError as error:
+        raise SettingsError(
+            f"gs:// needs packages that are not installed ({error}): pip install 'ckptstore[gcs]'"
+        ) from error
+    access = settings.gcs.with_environment(os.environ)
+    return await open_gcs_store(bucket, settings.request, access)

@@ -110,6 +110,24 @@ class S3Settings:
         return replace(self, **told, request_payer=pays, bucket_key=bucket_key)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcsSettings:
+    """What goes before Google's own variables and files, and what those have no words for.
+
+    ``project`` is billed for every request, as buckets ask for whose readers pay.
+    """
+
+    project: str | None = None
+    endpoint_url: str | None = None
+
+    def with_environment(self, environment: Mapping[str, str]) -> GcsSettings:
+        """Return these settings, with what they leave open taken from ``CKPTSTORE_`` variables."""
+        return GcsSettings(
+            project=self.project or environment.get("CKPTSTORE_GCS_PROJECT") or None,
+            endpoint_url=self.endpoint_url or environment.get("CKPTSTORE_GCS_ENDPOINT_URL") or None,
+        )
+
+
 def _one_of(what: str, value: str | None, known: tuple[str, ...]) -> None:
     if value is not None and value not in known:
         raise UsageError(f"{value!r} is no {what}; it is one of {', '.join(known)}")
@@ -127,4 +145,5 @@ class Settings:
     transfer: TransferSettings = field(default_factory=TransferSettings)
     commit: CommitSettings = field(default_factory=CommitSettings)
     s3: S3Settings = field(default_factory=S3Settings)
+    gcs: GcsSettings = field(default_factory=GcsSettings)
     deadline_s: float = 1800.0

@@ -10,12 +10,14 @@ from typing import Final, NamedTuple
 from ckptstore.errors import (
     SettingsError,
     StoreError,
+    TransientStoreError,
     TruncatedObjectError,
     WriteOutcomeUnknownError,
 )
 from ckptstore.integrity import joined_crc64nvme
 from ckptstore.types import ByteRange, Key, Part, UploadId
 
+_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _NOTE: Final = re.compile(r"(\d+)-(\d+)-(\d+)-([0-9a-f]{16}) (.*)")
 
 
@@ -57,6 +59,30 @@ def past_the_end(key: Key, byte_range: ByteRange, size_bytes: int | None) -> Tru
         verb="get_into",
         key=key,
     )
+
+
+def check_range(
+    key: Key, byte_range: ByteRange, text: str | None, length: int | str | None
+) -> None:
+    """Refuse an answer that is not for exactly the bytes that were asked for.
+
+    ``text`` is its ``Content-Range``, ``length`` its ``Content-Length``.
+    """
+    if text is None:  # The store sent the whole object; that may be what was wanted.
+        size_bytes = byte_range.stop if length is None else int(length)
+        if (byte_range.start, byte_range.stop) == (0, size_bytes):
+            return
+        if byte_range.stop > size_bytes:
+            raise past_the_end(key, byte_range, size_bytes)
+        raise StoreError("the store ignores ranges", verb="get_into", key=key)
+    match = _CONTENT_RANGE.fullmatch(text)
+    if match is None:
+        raise TransientStoreError(f"not a range: {text!r}", verb="get_into", key=key)
+    start, last, total = match.groups()
+    if total != "*" and byte_range.stop > int(total):
+        raise past_the_end(key, byte_range, int(total))
+    if (int(start), int(last) + 1) != (byte_range.start, byte_range.stop):
+        raise TransientStoreError(f"other bytes came: {text!r}", verb="get_into", key=key)
 
 
 def no_such_upload(verb: str, key: Key, upload_id: UploadId) -> StoreError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -20,9 +20,17 @@ class Stop:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._act: Callable[[], None] = lambda: None
 
     def set(self) -> None:
         self._event.set()
+        self._act()
+
+    def then(self, act: Callable[[], None]) -> None:
+        """Have ``act`` called when this is set, perhaps twice; at once if it is by now."""
+        self._act = act
+        if self._event.is_set():
+            act()
 
     def check(self) -> None:
         if self._event.is_set():

@@ -7,7 +7,15 @@ from typing import Final
 
 from ckptstore.cli.command import Command
 
-LIBRARIES: Final = ("aiobotocore", "awscrt", "boto3", "msgspec", "torch", "zstandard")
+LIBRARIES: Final = (
+    "aiobotocore",
+    "awscrt",
+    "boto3",
+    "google-auth",
+    "msgspec",
+    "torch",
+    "zstandard",
+)
 
 
 async def version(command: Command) -> int:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-from ckptstore.backends._checks import check_pieces, check_target, noted_part, past_the_end
+from ckptstore.backends._checks import check_pieces, check_range, check_target, noted_part
 from ckptstore.backends.s3 import direct
 from ckptstore.backends.s3.body import BufferBody
 from ckptstore.backends.s3.caller import Caller
 from ckptstore.backends.s3.errors import Call
 from ckptstore.backends.s3.headers import checksum_header, version_of
 from ckptstore.backends.s3.watch import Watch
-from ckptstore.errors import StoreError, TransientStoreError
+from ckptstore.errors import TransientStoreError
 from ckptstore.integrity import crc64nvme as crc64nvme_of
 from ckptstore.store import OVERWRITE
 from ckptstore.types import (
@@ -27,8 +26,6 @@ from ckptstore.types import (
     Version,
     views,
 )
-
-_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 class BulkVerbs:
@@ -90,7 +87,9 @@ class BulkVerbs:
             watch.asked()
             answer = await self._caller.send("get_object", call, Range=wanted)
             async with answer["Body"] as body:
-                _check_range(key, byte_range, answer)
+                check_range(
+                    key, byte_range, answer.get("ContentRange"), answer.get("ContentLength")
+                )
                 if direct.is_plain(body.raw_stream, target.nbytes):
                     await direct.fill(body.raw_stream, target.cast("B"), watch.received)
                 else:
@@ -113,23 +112,3 @@ async def _fill(call: Call, target: memoryview, raw: Any, watch: Watch) -> None:
     raise TransientStoreError(
         f"{filled} of {len(target)} bytes arrived, or more than those", verb=call.verb, key=call.key
     )
-
-
-def _check_range(key: Key, byte_range: ByteRange, answer: Mapping[str, Any]) -> None:
-    """Refuse an answer that is not for exactly the bytes that were asked for."""
-    text = answer.get("ContentRange")
-    if text is None:  # The store sent the whole object; that may be what was wanted.
-        size_bytes = int(answer.get("ContentLength", byte_range.stop))
-        if (byte_range.start, byte_range.stop) == (0, size_bytes):
-            return
-        if byte_range.stop > size_bytes:
-            raise past_the_end(key, byte_range, size_bytes)
-        raise StoreError("the store ignores ranges", verb="get_into", key=key)
-    match = _CONTENT_RANGE.fullmatch(text)
-    if match is None:
-        raise TransientStoreError(f"not a range: {text!r}", verb="get_into", key=key)
-    start, last, total = match.groups()
-    if total != "*" and byte_range.stop > int(total):
-        raise past_the_end(key, byte_range, int(total))
-    if (int(start), int(last) + 1) != (byte_range.start, byte_range.stop):
-        raise TransientStoreError(f"other bytes came: {text!r}", verb="get_into", key=key)
