@@ -12,7 +12,7 @@ from ckptstore.errors import UsageError
 from ckptstore.manifest.layout import check_run, check_step, parse_uid
 
 NONCE_PREFIX_LENGTH_MIN: Final = 8
-SCHEMES: Final = ("s3", "gs", "file", "memory")
+SCHEMES: Final = ("s3", "gs", "az", "abfss", "https", "file", "memory")
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _NONCE_PREFIX: Final = re.compile(r"[0-9a-f]{8}")
@@ -80,6 +80,7 @@ def parse_store(url: str | os.PathLike[str]) -> StoreLocation:
     text = os.fspath(url)
     if not text.strip():
         raise UsageError("the store's URL is empty; give a directory or s3://bucket/prefix")
+    _refuse_query(text)
     match = _SCHEME.match(text)
     if match is None:
         return StoreLocation("file", "", os.path.abspath(os.path.expanduser(text)))
@@ -102,15 +103,33 @@ def parse_store(url: str | os.PathLike[str]) -> StoreLocation:
         return StoreLocation("file", "", os.path.abspath(unquote(parts.path)))
     if not parts.netloc:
         raise UsageError(f"{text!r} names no bucket; write {scheme}://bucket/prefix")
-    prefix = parts.path.removeprefix("/").rstrip("/")
+    container, prefix = _divided(scheme, parts.netloc, parts.path.removeprefix("/").rstrip("/"))
     if any(segment in ("", ".", "..") for segment in prefix.split("/") if prefix):
         raise UsageError(f"{text!r}: the prefix has an empty or dotted segment")
-    return StoreLocation(scheme, parts.netloc, prefix)
+    return StoreLocation(scheme, container, prefix)
+
+
+def _refuse_query(text: str) -> None:
+    """Refuse a URL with a '?', and do not show what follows it: that may be a secret."""
+    if _SCHEME.match(text) and "?" in text:
+        raise UsageError(
+            f"{text.partition('?')[0]!r}: a store's URL has no '?' or '#'; a shared access "
+            "signature goes into AZURE_STORAGE_SAS_TOKEN"
+        )
+
+
+def _divided(scheme: str, host: str, path: str) -> tuple[str, str]:
+    """Return container and prefix; in Azure's https URLs, the path begins with the container."""
+    if scheme != "https":
+        return host, path
+    name, _, prefix = path.partition("/")
+    return f"{host}/{name}", prefix
 
 
 def parse_run(url: str | os.PathLike[str]) -> RunLocation:
     """Return the run (the last component of the path) and selector (after '@') of ``url``."""
     text = os.fspath(url).rstrip("/")
+    _refuse_query(text)
     head, slash, last = text.rpartition("/")
     name, at, selector = last.partition("@")
     if name in (".", ".."):

@@ -155,6 +155,8 @@ async def _backend(location: StoreLocation, settings: Settings) -> ObjectStore:
             return await open_s3_store(location.container, settings.request, access)
         case "gs":
             return await _gcs(location.container, settings)
+        case "az" | "abfss" | "https":
+            return await _azure(location, settings)
         case "memory":
             return named_memory_store(location.container)
         case _:
@@ -170,3 +172,15 @@ async def _gcs(bucket: str, settings: Settings) -> ObjectStore:
         ) from error
     access = settings.gcs.with_environment(os.environ)
     return await open_gcs_store(bucket, settings.request, access)
+
+
+async def _azure(location: StoreLocation, settings: Settings) -> ObjectStore:
+    try:
+        from ckptstore.backends.azure.access import access_of
+        from ckptstore.backends.azure.store import open_azure_store
+    except ImportError as error:
+        raise SettingsError(
+            f"{location.scheme}:// needs packages that are not installed ({error}): "
+            "pip install 'ckptstore[azure]'"
+        ) from error
+    return await open_azure_store(access_of(location, os.environ), settings.request)

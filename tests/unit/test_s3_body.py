@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ckptstore.backends.s3.body import STEP_BYTES, BufferBody
+from ckptstore.backends.http.body import STEP_BYTES, BufferBody
 from ckptstore.types import views
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ckptstore.backends.s3 import direct
+from ckptstore.backends.http import direct
 from ckptstore.errors import TransientStoreError
 from ckptstore.types import MIB, ByteRange, Key
 from tests.unit.s3_stub import Behaviour, Peer, answer, stub_store

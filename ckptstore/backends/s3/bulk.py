@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ckptstore.backends._checks import check_pieces, check_range, check_target, noted_part
-from ckptstore.backends.s3 import direct
-from ckptstore.backends.s3.body import BufferBody
+from ckptstore.backends.http import direct
+from ckptstore.backends.http.body import BufferBody
+from ckptstore.backends.http.watch import Watch
 from ckptstore.backends.s3.caller import Caller
 from ckptstore.backends.s3.errors import Call
 from ckptstore.backends.s3.headers import checksum_header, version_of
-from ckptstore.backends.s3.watch import Watch
 from ckptstore.errors import TransientStoreError
 from ckptstore.integrity import crc64nvme as crc64nvme_of
 from ckptstore.store import OVERWRITE

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError
 
 from ckptstore.backends._checks import check_process
+from ckptstore.backends.http.watch import Watch, watched
 from ckptstore.backends.s3 import options
 from ckptstore.backends.s3.access import described
 from ckptstore.backends.s3.errors import Call, translated
-from ckptstore.backends.s3.watch import Watch, watched
 from ckptstore.errors import CkptStoreError, CredentialsExpiredError
 from ckptstore.settings import RequestSettings, S3Settings
 from ckptstore.types import Access, ByteRange, Key, UploadId

@@ -1,0 +1,1 @@
+"""Azure Blob Storage, or the emulator that stands in for it."""

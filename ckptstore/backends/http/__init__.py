@@ -1,0 +1,1 @@
+"""What the backends that speak HTTP over aiohttp share: bodies without copies, and a watch."""
