@@ -19,7 +19,7 @@ from ckptstore.cli.output import Output
 from ckptstore.cli.probe import probe
 from ckptstore.cli.push import push
 from ckptstore.cli.resolve import resolve
-from ckptstore.cli.restore import restore
+from ckptstore.cli.restore import export, restore
 from ckptstore.cli.show import show
 from ckptstore.cli.sync import sync
 from ckptstore.cli.tag import tag
@@ -66,7 +66,7 @@ def _whole(
     """Checkpoints in object stores: complete and provably intact, or not there."""
 
 
-for function in (push, restore, verify, sync, ls, show, resolve, tag, gc, probe, version):
+for function in (push, restore, export, verify, sync, ls, show, resolve, tag, gc, probe, version):
     app.command()(verb(function))
 
 

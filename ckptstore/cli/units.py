@@ -10,6 +10,8 @@ from ckptstore.errors import UsageError
 
 _TIME: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)
+
 
 def parse_seconds(text: str) -> float:
     """Return what ``1h30m``, ``90s`` or ``90`` is in seconds; it must be more than nothing."""
@@ -19,6 +21,16 @@ def parse_seconds(text: str) -> float:
     if total_s <= 0:
         raise UsageError(f"{text!r} is no length of time; write it like 90s, 30m or 1h30m")
     return total_s
+
+
+def parse_bytes(text: str) -> int:
+    """Return what ``5G``, ``500M``, ``1.5GiB`` or ``1000`` is in bytes: powers of 1024."""
+    match = _SIZE.fullmatch(text.strip())
+    power = " KMGTP".index(match[2].upper() or " ") if match else 0
+    size_bytes = int(float(match[1]) * 1024**power) if match else 0
+    if size_bytes <= 0:
+        raise UsageError(f"{text!r} is no size; write it like 500M or 5G")
+    return size_bytes
 
 
 def human_bytes(size_bytes: float) -> str:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
 from ckptstore.errors import IntegrityError, UsageError
+from ckptstore.fetch.cast import Cast, cast_of
 from ckptstore.fetch.plan import Extent, FetchPlan, OutputFile, Placement
 from ckptstore.fetch.safetensors import Slot, chunk_slot, file_head
 from ckptstore.fetch.selection import Selection
+from ckptstore.manifest.dtypes import SAFETENSORS
 from ckptstore.manifest.model import Ready, ShardEntry, TensorEntry
 
 MODEL_NAME: Final = "model.safetensors"
+INDEX_NAME: Final = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +32,28 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class WholeTensor:
-    """A tensor, and the chunks that exactly make it up."""
+    """A tensor, the chunks that exactly make it up, and what becomes of its numbers."""
 
     slot: Slot
     chunks: tuple[Chunk, ...]
+    cast: Cast | None = None
+
+    def as_type(self, target: str | None) -> WholeTensor:
+        """Return the tensor as it is once its numbers are of that type, if they are floats."""
+        cast = cast_of(self.slot.name, self.slot.dtype, target)
+        if cast is None:
+            return self
+        for chunk in self.chunks:
+            if chunk.entry.start % cast.source_bytes or (
+                chunk.shard.block_size_bytes % cast.source_bytes
+            ):  # A cut between blocks would split a number.
+                raise UsageError(
+                    f"{self.slot.name} does not lie on whole numbers in {chunk.shard.key}, so "
+                    "its type cannot be changed; restore it without --dtype"
+                )
+        item_bytes = SAFETENSORS[cast.target].item_size_bytes
+        slot = replace(self.slot, dtype=cast.target, item_bytes=item_bytes)
+        return WholeTensor(slot, self.chunks, cast)
 
     def extents(self, path: str, base: int) -> list[Extent]:
         """Return where the chunks go if the tensor begins at byte ``base`` of a file."""
@@ -48,35 +70,82 @@ class WholeTensor:
                     offsets=chunk.entry.offsets,
                     sizes=chunk.entry.sizes,
                 ),
+                cast=self.cast,
             )
             for chunk in self.chunks
         ]
 
 
-def plan_assembled(records: Sequence[Ready], selection: Selection) -> FetchPlan:
-    """Plan one ``model.safetensors`` with all wanted tensors in full.
+def plan_assembled(
+    records: Sequence[Ready],
+    selection: Selection,
+    *,
+    dtype: str | None = None,
+    file_bytes_max: int | None = None,
+) -> FetchPlan:
+    """Plan ``model.safetensors`` with all wanted tensors in full, as ``dtype`` if they are floats.
 
-    Wide types come first, so that every tensor is aligned to its items, as readers expect.
-    Items that are not tensors cannot be in it; they are ``left_out``.
+    If they take more than ``file_bytes_max``, they come in several files, in the order of their
+    names, with the index that Hugging Face's readers look for; a larger tensor has a file of
+    its own. Items that are not tensors cannot be in them; they are ``left_out``.
     """
-    tensors = whole_tensors(records, selection)
-    tensors.sort(key=lambda tensor: -tensor.slot.item_bytes)
+    tensors = [tensor.as_type(dtype) for tensor in whole_tensors(records, selection)]
     if not tensors:
         raise UsageError("there are no tensors among what is to be restored; use --format native")
+    groups = _grouped(tensors, file_bytes_max)
+    names = [MODEL_NAME]
+    if len(groups) > 1:
+        names = [f"model-{n:05d}-of-{len(groups):05d}.safetensors" for n in _from_1(groups)]
+    parts = [_one_file(name, group) for name, group in zip(names, groups, strict=True)]
+    files = [file for file, _ in parts]
+    if len(groups) > 1:
+        files.append(_index(names, groups))
+    left_out = {item.name for record in records for item in record.items if item.name in selection}
+    return FetchPlan(
+        files=tuple(files),
+        extents=tuple(extent for _, extents in parts for extent in extents),
+        left_out=tuple(sorted(left_out)),
+    )
+
+
+def _grouped(tensors: Sequence[WholeTensor], file_bytes_max: int | None) -> list[list[WholeTensor]]:
+    groups: list[list[WholeTensor]] = [[]]
+    size_bytes = 0
+    for tensor in tensors:
+        size_bytes += tensor.slot.size_bytes
+        if groups[-1] and file_bytes_max is not None and size_bytes > file_bytes_max:
+            groups.append([])
+            size_bytes = tensor.slot.size_bytes
+        groups[-1].append(tensor)
+    return groups
+
+
+def _from_1(groups: Sequence[object]) -> range:
+    return range(1, len(groups) + 1)
+
+
+def _one_file(name: str, tensors: Sequence[WholeTensor]) -> tuple[OutputFile, list[Extent]]:
+    """Plan one file. Wide types come first, so that every tensor is aligned to its items."""
+    tensors = sorted(tensors, key=lambda tensor: -tensor.slot.item_bytes)
     slots = [tensor.slot for tensor in tensors]
     head, starts = file_head(slots, {"format": "pt"})
     extents = [
         extent
         for tensor, start in zip(tensors, starts, strict=True)
-        for extent in tensor.extents(MODEL_NAME, start)
+        for extent in tensor.extents(name, start)
     ]
     size_bytes = starts[-1] + slots[-1].size_bytes
-    left_out = {item.name for record in records for item in record.items if item.name in selection}
-    return FetchPlan(
-        files=(OutputFile(path=MODEL_NAME, size_bytes=size_bytes, head=head),),
-        extents=tuple(extents),
-        left_out=tuple(sorted(left_out)),
-    )
+    return OutputFile(path=name, size_bytes=size_bytes, head=head), extents
+
+
+def _index(names: Sequence[str], groups: Sequence[Sequence[WholeTensor]]) -> OutputFile:
+    slots = {t.slot.name: (name, t.slot) for name, g in zip(names, groups, strict=True) for t in g}
+    facts = {
+        "metadata": {"total_size": sum(slot.size_bytes for _, slot in slots.values())},
+        "weight_map": {tensor: name for tensor, (name, _) in slots.items()},
+    }
+    head = json.dumps(facts, indent=2).encode() + b"\n"
+    return OutputFile(path=INDEX_NAME, size_bytes=len(head), head=head)
 
 
 def whole_tensors(records: Sequence[Ready], selection: Selection) -> list[WholeTensor]:

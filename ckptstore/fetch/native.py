@@ -32,7 +32,7 @@ def plan_native(attempt: Attempt, records: Sequence[Ready], selection: Selection
     """
     draft = _Draft()
     plain = [
-        _add_wanted(draft, record, selection) if selection.patterns else _add_whole(draft, record)
+        _add_wanted(draft, record, selection) if selection.narrows else _add_whole(draft, record)
         for record in records
     ]
     if draft.files:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
+from ckptstore.fetch.cast import Cast
 from ckptstore.manifest.model import ShardEntry
 
 BATCH_EXTENTS_MAX: Final = 128
@@ -89,22 +90,33 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Bytes ``[start, stop)`` of a shard: those of ``placement`` from its byte ``skip`` on."""
+    """Bytes ``[start, stop)`` of a shard: those of ``placement`` from its byte ``skip`` on.
+
+    With a ``cast``, ``skip`` counts bytes as the shard has them, the placement as they become.
+    """
 
     shard: ShardEntry
     start: int
     stop: int
     placement: Placement
     skip: int = 0
+    cast: Cast | None = None
 
     @property
     def size_bytes(self) -> int:
         return self.stop - self.start
 
+    def placed(self, data: memoryview) -> memoryview:
+        """Return the bytes to write for the bytes that the shard has."""
+        return self.cast(data) if self.cast else data
+
     def runs(self) -> Iterator[Run]:
-        """Yield where the bytes go; sources count from the start of the extent."""
-        for run in self.placement.runs(self.skip, self.skip + self.size_bytes):
-            yield replace(run, source=run.source - self.skip)
+        """Yield where the placed bytes go; sources count from the start of the extent."""
+        start, stop = self.skip, self.skip + self.size_bytes
+        if self.cast:
+            start, stop = self.cast.placed_bytes(start), self.cast.placed_bytes(stop)
+        for run in self.placement.runs(start, stop):
+            yield replace(run, source=run.source - start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -17,7 +18,8 @@ from ckptstore.fetch.plan import FetchPlan
 from ckptstore.fetch.pushed import plan_pushed
 from ckptstore.fetch.selection import Selection
 from ckptstore.fetch.staging import create_files, in_thread, local_errors, staged
-from ckptstore.fetch.write import write_extents
+from ckptstore.fetch.write import reread, write_extents
+from ckptstore.integrity import sha256_hex
 from ckptstore.manifest.model import Attempt, Manifest, Ready
 from ckptstore.paths import check_distinct, check_path
 from ckptstore.progress import Progress
@@ -38,7 +40,10 @@ class Format(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What a restore brought back. ``bytes_verified`` counts whole blocks that were read."""
+    """What a restore brought back. ``bytes_verified`` counts whole blocks that were read.
+
+    ``bytes_resumed`` were on the disk from an earlier try, and were checked there.
+    """
 
     uid: str
     step: int
@@ -46,6 +51,29 @@ class Restored:
     bytes_verified: int
     files: int
     left_out: tuple[str, ...] = ()
+    bytes_resumed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How files come out. ``dtype`` (torch's name) and ``file_bytes_max`` are of safetensors."""
+
+    form: Format = Format.NATIVE
+    dtype: str | None = None
+    file_bytes_max: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.form is not Format.SAFETENSORS and (self.dtype or self.file_bytes_max):
+            raise UsageError("--dtype and --max-shard-size go with --format safetensors only")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Care:
+    """How to treat the disk: read it back, leave holes for zeros, replace what is there."""
+
+    reread: bool = False
+    sparse: bool = False
+    replace: bool = False
 
 
 async def restore_checkpoint(
@@ -53,18 +81,22 @@ async def restore_checkpoint(
     manifest: Manifest,
     destination: Path,
     *,
-    form: Format = Format.NATIVE,
+    layout: Layout | None = None,
     selection: Selection | None = None,
+    care: Care | None = None,
     settings: TransferSettings | None = None,
     progress: Progress | None = None,
 ) -> Restored:
     """Bring a checkpoint back as files in ``destination``, every byte of them verified.
 
-    ``destination`` must not be there, or be an empty directory. It appears complete, or this
-    raises and nothing is left: ``IntegrityError`` if bytes or names are not what they should
-    be, ``ConflictError`` and ``LocalResourceError`` if this machine has no place for them,
-    ``UsageError`` if the checkpoint does not have what was asked for.
+    ``destination`` must not be there, or be an empty directory, unless it may be replaced. It
+    appears complete, or this raises: ``IntegrityError`` if bytes or names are not what they
+    should be, ``ConflictError`` and ``LocalResourceError`` if this machine has no place for
+    them, ``UsageError`` if the checkpoint does not have what was asked for. If it was cut short,
+    the next call for the same goes on from what lies beside ``destination``; see ``staged``.
     """
+    layout, care = layout or Layout(), care or Care()
+    form = layout.form
     selection = selection or Selection()
     settings = settings or TransferSettings()
     records = selection.records(manifest)
@@ -72,30 +104,54 @@ async def restore_checkpoint(
         raise UsageError("--rank chooses files and shards; it goes with --format native only")
     if form is Format.TORCH:
         return await _restore_torch(
-            store, manifest.attempt, records, destination, selection, settings
+            store, manifest.attempt, records, destination, selection, care, settings
         )
-    plan = _planned(form, manifest.attempt, records, selection)
+    plan = _planned(layout, manifest.attempt, records, selection)
     _check_names(file.path for file in plan.files)
-    async with staged(destination, size_bytes=plan.size_bytes, file_count=len(plan.files)) as root:
-        logger.info("%s: %d files into %s", manifest.attempt.uid, len(plan.files), root)
-        await in_thread(create_files, root, plan.files)
-        verified = await write_extents(
-            store, plan.extents, root, settings=settings, progress=progress or Progress()
+    async with staged(
+        destination,
+        size_bytes=plan.size_bytes,
+        file_count=len(plan.files),
+        name=_plan_name(manifest.attempt, plan, settings),
+        replace=care.replace,
+    ) as staging:
+        logger.info("%s: %d files into %s", manifest.attempt.uid, len(plan.files), staging.root)
+        await in_thread(partial(create_files, sparse=care.sparse), staging.root, plan.files)
+        written = await write_extents(
+            store,
+            plan.extents,
+            staging,
+            settings=settings,
+            progress=progress or Progress(),
+            sparse=care.sparse,
         )
+        if care.reread:
+            await reread(plan, staging, settings)
     return Restored(
         uid=manifest.attempt.uid,
         step=manifest.attempt.step,
         bytes=plan.size_bytes,
-        bytes_verified=verified,
+        bytes_verified=written.bytes_verified,
+        bytes_resumed=written.bytes_resumed,
         files=len(plan.files),
         left_out=plan.left_out,
     )
 
 
+def _plan_name(attempt: Attempt, plan: FetchPlan, settings: TransferSettings) -> str:
+    """Return a name that only the very same work has."""
+    work = (attempt.uid, settings.part_size_bytes, plan.files, _places(plan))
+    return f"{attempt.uid[-8:]}-{sha256_hex(repr(work).encode())[:8]}"
+
+
+def _places(plan: FetchPlan) -> list[tuple[object, ...]]:
+    return [(e.shard.key, e.start, e.stop, e.placement, e.cast) for e in plan.extents]
+
+
 def _planned(
-    form: Format, attempt: Attempt, records: Sequence[Ready], selection: Selection
+    layout: Layout, attempt: Attempt, records: Sequence[Ready], selection: Selection
 ) -> FetchPlan:
-    match form:
+    match layout.form:
         case Format.NATIVE:
             pushed = plan_pushed(records, selection)
             shards = plan_native(attempt, records, selection)
@@ -103,11 +159,13 @@ def _planned(
                 files=pushed.files + shards.files, extents=pushed.extents + shards.extents
             )
         case Format.SAFETENSORS:
-            return plan_assembled(records, selection)
+            return plan_assembled(
+                records, selection, dtype=layout.dtype, file_bytes_max=layout.file_bytes_max
+            )
         case Format.TORCH:
             raise AssertionError("a torch file is not planned")
         case _:
-            assert_never(form)
+            assert_never(layout.form)
 
 
 async def _restore_torch(
@@ -116,6 +174,7 @@ async def _restore_torch(
     records: Sequence[Ready],
     destination: Path,
     selection: Selection,
+    care: Care,
     settings: TransferSettings,
 ) -> Restored:
     tensors = whole_tensors(records, selection)
@@ -123,7 +182,10 @@ async def _restore_torch(
         raise UsageError(f"{attempt.uid} holds files and no tensors; use --format native")
     torch_file.require_torch()
     size_bytes = sum(tensor.slot.size_bytes for tensor in tensors)
-    async with staged(destination, size_bytes=size_bytes, file_count=1) as root:
+    async with staged(
+        destination, size_bytes=size_bytes, file_count=1, replace=care.replace
+    ) as staging:
+        root = staging.root
         reader = CheckedReader(store, settings)
         state, verified = await torch_file.read_state(reader, tensors, records, selection)
         with local_errors(root, "write the file", need_bytes=size_bytes):

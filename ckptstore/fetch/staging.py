@@ -8,12 +8,20 @@ import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from ckptstore.backends._diagnose import RESOURCE_ERRNOS, resource_error
 from ckptstore.concurrency import map_concurrently
-from ckptstore.errors import CkptStoreError, ConflictError, LocalResourceError, UsageError
+from ckptstore.errors import (
+    CkptStoreError,
+    ConflictError,
+    IntegrityError,
+    LocalResourceError,
+    UsageError,
+)
+from ckptstore.fetch.journal import Journal
 from ckptstore.fetch.plan import OutputFile
 
 T = TypeVar("T")
@@ -22,24 +30,60 @@ SYNCED_TOGETHER: Final = 64  # By one thread; several at once share what the dis
 THREAD_S_MAX: Final = 60.0  # What a disk may take for one batch before we give up on a thread.
 
 
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A directory to fill, and what of it is filled already."""
+
+    root: Path
+    journal: Journal
+
+
 @asynccontextmanager
-async def staged(destination: Path, *, size_bytes: int, file_count: int) -> AsyncIterator[Path]:
+async def staged(
+    destination: Path,
+    *,
+    size_bytes: int,
+    file_count: int,
+    name: str | None = None,
+    replace: bool = False,
+) -> AsyncIterator[Staging]:
     """Give a directory to fill, beside ``destination``; make it that when the block ends.
 
     Before: ``ConflictError`` if something is at ``destination`` already, other than an empty
-    directory, and ``LocalResourceError`` if the disk has no room. If the block fails, or is
-    cancelled, nothing of it is left. A machine that dies leaves
-    ``.<name>.ckptstore-partial-<id>``, which nobody reads and anybody may delete.
+    directory (``replace`` lets a directory be, until this one takes its place), and
+    ``LocalResourceError`` if the disk has no room.
+
+    It lies in ``.<destination>.ckptstore-partial-<name>``, which nobody reads and anybody may
+    delete. If the block fails, is cancelled, or the process dies, that stays if the journal says
+    that work is in it, and the next block with the same ``name`` goes on from there. Nothing is
+    left of a checkpoint that was found damaged, of a conflict, or without a name.
     """
-    final = await in_thread(_checked, destination, size_bytes, file_count)
-    staging = final.with_name(f".{final.name}.ckptstore-partial-{secrets.token_hex(4)}")
+    final = await in_thread(_checked, destination, replace)
+    partial = final.with_name(f".{final.name}.ckptstore-partial-{name or secrets.token_hex(4)}")
+    root = partial / "files"
+    with local_errors(partial, "create the directory"):
+        root.mkdir(parents=True, exist_ok=True)
+    keep = False
     try:
-        with local_errors(staging, "create the directory"):
-            staging.mkdir()
-        yield staging
-        await _publish(staging, final)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        with local_errors(partial, "open the journal"):
+            journal = Journal(partial / "journal")
+    except ConflictError:
+        raise  # It is somebody's.
+    with journal:
+        try:
+            await in_thread(_check_room, partial, size_bytes, file_count)
+            yield Staging(root, journal)
+            await _publish(root, final, replace)
+        except (IntegrityError, ConflictError, UsageError):
+            raise
+        except BaseException as error:
+            keep = name is not None and len(journal) > 0
+            if keep:
+                error.add_note(f"what was restored so far is kept in {partial}: run this again")
+            raise
+        finally:
+            if not keep:
+                shutil.rmtree(partial, ignore_errors=True)
 
 
 async def in_thread(work: Callable[..., T], *arguments: object) -> T:
@@ -66,17 +110,21 @@ def local_errors(path: Path, doing: str, *, need_bytes: int = 0) -> Iterator[Non
         raise LocalResourceError(f"{doing}: {error.strerror} [{path}]") from error
 
 
-def create_files(root: Path, files: Sequence[OutputFile]) -> None:
-    """Make the files, at their full size, with the space for them set aside."""
+def create_files(root: Path, files: Sequence[OutputFile], *, sparse: bool = False) -> None:
+    """Make the files, at their full size, with the space for them set aside.
+
+    ``sparse`` leaves that to whoever writes: what nobody wrote are zeros that take no room.
+    """
     for file in files:
         location = root / file.path
         with local_errors(location, "create the file", need_bytes=file.size_bytes):
             location.parent.mkdir(parents=True, exist_ok=True)
             mode = 0o777 if file.executable else 0o666
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(location, flags, mode)
             try:
-                if file.size_bytes:
+                os.ftruncate(descriptor, file.size_bytes)
+                if file.size_bytes and not sparse:
                     os.posix_fallocate(descriptor, 0, file.size_bytes)
                 write_at(descriptor, memoryview(file.head), 0)
             finally:
@@ -90,14 +138,8 @@ def write_at(descriptor: int, data: memoryview, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
-def _checked(destination: Path, size_bytes: int, file_count: int) -> Path:
+def _checked(destination: Path, replace: bool) -> Path:
     final = destination.resolve()
-    _check_free(final)
-    _check_room(final.parent, size_bytes, file_count)
-    return final
-
-
-def _check_free(final: Path) -> None:
     if not final.parent.is_dir():
         raise UsageError(f"{final.parent} is not a directory; create it first")
     if final.is_dir():
@@ -106,19 +148,24 @@ def _check_free(final: Path) -> None:
                 f"{final} is a mount point, which cannot appear all at once; "
                 f"restore into a directory below it, such as {final / 'checkpoint'}"
             )
-        if any(final.iterdir()):
+        if any(final.iterdir()) and not replace:
             raise ConflictError(
                 f"{final} is not empty; restore into a new directory, or remove that one first"
             )
     elif final.exists():
         raise ConflictError(f"{final} is a file; restore into a new directory")
+    return final
 
 
-def _check_room(parent: Path, size_bytes: int, file_count: int) -> None:
+def _check_room(partial: Path, size_bytes: int, file_count: int) -> None:
+    """Raise unless there is room for what is not there yet."""
+    parent = partial.parent
     with local_errors(parent, "look at the free space"):
         space = os.statvfs(parent)
+        there = [path.lstat() for path in _contents(partial / "files")[0]]
+    file_count -= len(there)
     free_bytes = space.f_bavail * space.f_frsize
-    if free_bytes < size_bytes:
+    if free_bytes < size_bytes - sum(512 * status.st_blocks for status in there):
         raise LocalResourceError(
             f"{parent} has {free_bytes} bytes free and the checkpoint takes {size_bytes}; "
             "free some space or restore less of it with --only"
@@ -130,14 +177,19 @@ def _check_room(parent: Path, size_bytes: int, file_count: int) -> None:
         )
 
 
-async def _publish(staging: Path, final: Path) -> None:
-    files, directories = await in_thread(_contents, staging)
+async def _publish(root: Path, final: Path, replace: bool) -> None:
+    await sync_files(root)
+    await in_thread(_appear, root, final, replace)
+
+
+async def sync_files(root: Path) -> None:
+    """Make all that is below ``root`` durable, itself last."""
+    files, directories = await in_thread(_contents, root)
     groups = [
         files[start : start + SYNCED_TOGETHER] for start in range(0, len(files), SYNCED_TOGETHER)
     ]
     await map_concurrently(lambda group: in_thread(_sync, group), groups)
     await in_thread(_sync, directories)
-    await in_thread(_appear, staging, final)
 
 
 def _contents(root: Path) -> tuple[list[Path], list[Path]]:
@@ -150,10 +202,15 @@ def _contents(root: Path) -> tuple[list[Path], list[Path]]:
     return files, directories
 
 
-def _appear(staging: Path, final: Path) -> None:
+def _appear(root: Path, final: Path, replace: bool) -> None:
+    old = root.with_name("replaced")
     try:
-        staging.rename(final)
+        if replace and final.is_dir():
+            final.rename(old)
+        root.rename(final)
     except OSError as error:
+        if old.exists() and not final.exists():
+            old.rename(final)
         raise ConflictError(
             f"something appeared at {final} meanwhile ({error.strerror}); nothing was restored"
         ) from error

@@ -15,7 +15,7 @@ import pytest
 
 from ckptstore.cli import run
 from tests.cli.conftest import Cli
-from tests.cli.files import names_in
+from tests.cli.files import files_in, names_in
 
 COMMAND = (sys.executable, "-m", "ckptstore.cli.main")
 ENDED_S_MAX = 60
@@ -165,3 +165,27 @@ def test_a_reader_that_goes_away_is_no_error(run: str, flags: tuple[str, ...]) -
     process = start("ls", run, *flags, stdout=writing)
     os.close(writing)
     assert ended(process)[::2] == (0, "")
+
+
+def test_a_restore_that_was_killed_goes_on_where_it_was(
+    cli: Cli, source: Path, store: Path, tmp_path: Path
+) -> None:
+    """It is killed by itself, right after it noted the first batch."""
+    for name in "abc":
+        (source / name).write_bytes(os.urandom(2 << 20))
+    assert cli("push", source, f"{store}/llama@1").code == 0
+    dying = (
+        "import os, signal; from ckptstore.cli.main import main;"
+        "from ckptstore.fetch import journal;"
+        "note = journal.Journal.note;"
+        "journal.Journal.note = lambda self, *what: (note(self, *what),"
+        " os.kill(os.getpid(), signal.SIGKILL)); main()"
+    )
+    words = ("restore", f"{store}/llama", tmp_path / "out", "--concurrency", 1)
+    assert ended(start(*words, program=(sys.executable, "-c", dying)))[0] == -signal.SIGKILL
+    assert len([name for name in names_in(tmp_path) if name.startswith(".out")]) == 1
+    summary = cli(*words, "--json").summary
+    assert summary["bytes_resumed"] > 0
+    assert summary["bytes_resumed"] + summary["bytes_verified"] == summary["bytes"]
+    assert files_in(tmp_path / "out") == files_in(source)
+    assert not [name for name in names_in(tmp_path) if name.startswith(".out")]

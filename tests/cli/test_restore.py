@@ -96,3 +96,78 @@ def test_an_unknown_format_is_a_usage_error_that_names_the_known_ones(
     assert ended.code == 2
     assert "'native', 'safetensors', 'torch'" in ended.err
     assert "hint: ckptstore restore --help" in ended.err
+
+
+def damage_largest(store: Path, step: int) -> None:
+    path = max(
+        (p for p in store.rglob("*.file") if f"s{step:012d}" in str(p)),
+        key=lambda p: p.stat().st_size,
+    )
+    data = bytearray(path.read_bytes())
+    data[7] ^= 1
+    path.write_bytes(data)
+
+
+def test_an_older_intact_one_takes_the_place_of_a_damaged_one_and_that_is_said(
+    cli: Cli, run: str, store: Path, tmp_path: Path
+) -> None:
+    damage_largest(store, 200)
+    uid = cli("show", run, "--json").summary["uid"]
+    ended = cli("restore", run, tmp_path / "out", "--fallback", "--json")
+    assert ended.code == 0
+    assert (ended.summary["step"], ended.summary["fallback_from"]) == (100, [uid])
+    assert "warning: " in ended.err
+    assert "falling back to" in ended.err
+    assert cli("restore", run, tmp_path / "no").code == 4
+
+
+def test_a_damaged_decision_has_an_older_one_too(
+    cli: Cli, run: str, store: Path, tmp_path: Path
+) -> None:
+    min((store / "runs" / "llama" / "decisions").iterdir()).write_text("torn")
+    ended = cli("restore", run, tmp_path / "out", "--fallback", "--json")
+    assert (ended.code, ended.summary["step"]) == (0, 100)
+
+
+def test_if_all_are_damaged_there_is_nothing_to_fall_back_to(
+    cli: Cli, run: str, store: Path, tmp_path: Path
+) -> None:
+    for step in (100, 200):
+        damage_largest(store, step)
+    assert cli("restore", run, tmp_path / "out", "--fallback").code == 4
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_left_out_does_not_come_back(cli: Cli, run: str, tmp_path: Path) -> None:
+    ended = cli("restore", run, tmp_path / "out", "--not", "sub/*", "--not", "empty")
+    assert ended.code == 0
+    assert sorted(files_in(tmp_path / "out")) == ["weights.bin"]
+    nothing = cli("restore", run, tmp_path / "none", "--not", "*")
+    assert nothing.code == 2
+    assert "nothing of" in nothing.err
+
+
+def test_only_weights_come_back_and_the_rest_is_not_read(
+    cli: Cli, source: Path, store: Path, tmp_path: Path
+) -> None:
+    (source / "optimizer.pt").write_bytes(b"x" * 5000)
+    assert cli("push", source, f"{store}/llama@1").code == 0
+    ended = cli("restore", f"{store}/llama", tmp_path / "out", "--weights-only", "--json")
+    assert "optimizer.pt" not in files_in(tmp_path / "out")
+    assert ended.summary["bytes_verified"] == 256_002
+
+
+def test_a_directory_is_replaced_when_that_is_asked_for(
+    cli: Cli, run: str, source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    for flags in (["--verify", "reread"], ["--sparse"]):
+        assert cli("restore", run, tmp_path / "out", "--overwrite", "always", *flags).code == 0
+        assert files_in(tmp_path / "out") == files_in(source)
+
+
+def test_files_cannot_be_exported_as_tensors(cli: Cli, run: str, tmp_path: Path) -> None:
+    ended = cli("export", run, tmp_path / "out", "--max-shard-size", "5G", "--dtype", "bf16")
+    assert ended.code == 2
+    assert "use --format native" in ended.err

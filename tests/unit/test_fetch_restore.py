@@ -17,7 +17,7 @@ from ckptstore.errors import (
     LocalResourceError,
     UsageError,
 )
-from ckptstore.fetch.restore import Format, Restored, restore_checkpoint
+from ckptstore.fetch.restore import Format, Layout, Restored, restore_checkpoint
 from ckptstore.fetch.selection import Selection
 from ckptstore.load import find_checkpoint, read_manifest
 from ckptstore.location import Latest
@@ -84,7 +84,7 @@ async def restored(
         store,
         manifest,
         destination,
-        form=form,
+        layout=Layout(form=form),
         selection=Selection(patterns=tuple(only), rank=rank),
         settings=SMALL,
     )
@@ -231,37 +231,55 @@ async def test_damage_on_the_way_alone_is_read_again(tmp_path: Path) -> None:
     faults.assert_all_used()
 
 
-async def test_a_store_that_fails_midway_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_store_that_fails_at_once_leaves_nothing(tmp_path: Path) -> None:
     store, manifest = await saved()
     faults = FaultLayer(store)
-    key = manifest.records[1].shards[0].key
-    faults.script("get_into", Fault(LocalResourceError("as if")), key=key)
+    faults.script("get_into", *[Fault(LocalResourceError("as if"))] * 4)
     with pytest.raises(LocalResourceError, match="as if"):
         await restored(manifest, faults, tmp_path / "out")
-    faults.assert_all_used()
     assert names_in(tmp_path) == []
 
 
-async def test_a_cancelled_restore_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_cancelled_restore_keeps_what_it_has_and_the_next_fetches_the_rest(
+    tmp_path: Path,
+) -> None:
     store, manifest = await saved()
     stuck = asyncio.Event()
+    last = max(shard.key for shard in manifest.shards)
 
-    class Stuck(FaultLayer):
+    class Counting(FaultLayer):
+        sticks = True
+        fetched = 0
+
         async def get_into(self, key: Key, byte_range: ByteRange, target: memoryview) -> None:
-            if key == manifest.records[1].shards[0].key:
+            if key == last and self.sticks:
                 stuck.set()
                 await asyncio.Event().wait()
             await super().get_into(key, byte_range, target)
+            self.fetched += byte_range.size_bytes
 
-    task = asyncio.create_task(restored(manifest, Stuck(store), tmp_path / "out"))
+    counting = Counting(store)
+    task = asyncio.create_task(restored(manifest, counting, tmp_path / "out"))
     async with asyncio.timeout(10):
         await stuck.wait()
     (staging,) = names_in(tmp_path)
     assert staging.startswith(".out.ckptstore-partial-")
     task.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(asyncio.CancelledError) as raised:
         await task
-    assert names_in(tmp_path) == []
+    assert names_in(tmp_path) == [staging]
+    assert staging in raised.value.__notes__[0]
+    counting.sticks = False
+    before = counting.fetched
+    result = await restored(manifest, counting, tmp_path / "out")
+    assert 0 < result.bytes_verified == counting.fetched - before
+    assert result.bytes_verified + result.bytes_resumed == manifest.commit.data_bytes
+    assert result.bytes_resumed >= before - SMALL.in_flight_bytes_max
+    assert names_in(tmp_path) == ["out"]
+    for shard in manifest.records[1].shards[:1]:
+        assert (tmp_path / "out" / "000001-0000.safetensors").read_bytes() == await store.get(
+            shard.key
+        )
 
 
 async def test_memory_stays_bounded_while_much_is_restored(tmp_path: Path) -> None:

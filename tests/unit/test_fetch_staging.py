@@ -21,16 +21,16 @@ ROOM = SimpleNamespace(f_bavail=1000, f_frsize=10, f_files=100, f_favail=50)
 
 
 async def test_what_was_put_there_is_there_when_the_block_ends(tmp_path: Path) -> None:
-    async with staged(tmp_path / "out", size_bytes=1, file_count=1) as root:
+    async with staged(tmp_path / "out", size_bytes=1, file_count=1) as staging:
         create_files(
-            root,
+            staging.root,
             [
                 OutputFile(path="a/b/run.sh", size_bytes=6, head=b"#!/bin", executable=True),
                 OutputFile(path="empty", size_bytes=0),
                 OutputFile(path="zeros", size_bytes=4),
             ],
         )
-        assert names_in(tmp_path) == [root.name]
+        assert names_in(tmp_path) == [staging.root.parent.name]
     assert names_in(tmp_path) == ["out"]
     assert (tmp_path / "out" / "a" / "b" / "run.sh").read_bytes() == b"#!/bin"
     assert os.access(tmp_path / "out" / "a" / "b" / "run.sh", os.X_OK)
@@ -49,12 +49,12 @@ async def test_everything_is_synced_before_it_appears(
         synced.append((os.path.basename(target), (tmp_path / "out").exists()))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    async with staged(tmp_path / "out", size_bytes=1, file_count=1) as root:
-        create_files(root, [OutputFile(path="d/file", size_bytes=1)])
+    async with staged(tmp_path / "out", size_bytes=1, file_count=1) as staging:
+        create_files(staging.root, [OutputFile(path="d/file", size_bytes=1)])
     assert synced == [
         ("file", False),
         ("d", False),
-        (root.name, False),
+        (staging.root.name, False),
         (tmp_path.name, True),
     ]
 
@@ -92,8 +92,8 @@ async def test_a_disk_that_fills_up_meanwhile_leaves_nothing(
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(LocalResourceError, match="could not create the file"):
-        async with staged(tmp_path / "out", size_bytes=1, file_count=1) as root:
-            create_files(root, [OutputFile(path="file", size_bytes=5)])
+        async with staged(tmp_path / "out", size_bytes=1, file_count=1) as staging:
+            create_files(staging.root, [OutputFile(path="file", size_bytes=5)])
     assert names_in(tmp_path) == []
 
 
@@ -128,8 +128,8 @@ async def test_a_missing_parent_directory_is_refused(tmp_path: Path) -> None:
 async def test_a_link_is_followed_to_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    async with staged(tmp_path / "link", size_bytes=1, file_count=1) as root:
-        create_files(root, [OutputFile(path="file", size_bytes=1)])
+    async with staged(tmp_path / "link", size_bytes=1, file_count=1) as staging:
+        create_files(staging.root, [OutputFile(path="file", size_bytes=1)])
     assert (tmp_path / "link").is_symlink()
     assert names_in(tmp_path / "real") == ["file"]
 

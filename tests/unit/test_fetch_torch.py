@@ -12,7 +12,7 @@ import torch
 
 from ckptstore.backends.memory import MemoryStore
 from ckptstore.errors import SettingsError, UntrustedCodeError, UsageError
-from ckptstore.fetch.restore import Format, restore_checkpoint
+from ckptstore.fetch.restore import Format, Layout, restore_checkpoint
 from ckptstore.fetch.selection import Selection
 from ckptstore.fetch.torch_file import nested
 from ckptstore.load import find_checkpoint, read_manifest
@@ -57,7 +57,7 @@ async def restored(destination: Path, *, only: tuple[str, ...] = ()) -> dict[str
         store,
         manifest,
         destination,
-        form=Format.TORCH,
+        layout=Layout(form=Format.TORCH),
         selection=Selection(patterns=only),
         settings=SMALL,
     )
@@ -94,7 +94,9 @@ async def test_without_torch_it_says_how_to_get_it(
     manifest = await read_manifest(store, await find_checkpoint(store, RUN, Latest()))
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(SettingsError, match=r"pip install 'ckptstore\[torch\]'"):
-        await restore_checkpoint(store, manifest, tmp_path / "out", form=Format.TORCH)
+        await restore_checkpoint(
+            store, manifest, tmp_path / "out", layout=Layout(form=Format.TORCH)
+        )
 
 
 def test_values_go_back_to_where_their_paths_lead() -> None:
@@ -117,4 +119,6 @@ def test_values_go_back_to_where_their_paths_lead() -> None:
 async def test_files_are_no_torch_checkpoint(tmp_path: Path) -> None:
     store, manifest = await pushed([{"file": b"x"}])
     with pytest.raises(UsageError, match="holds files and no tensors; use --format native"):
-        await restore_checkpoint(store, manifest, tmp_path / "out", form=Format.TORCH)
+        await restore_checkpoint(
+            store, manifest, tmp_path / "out", layout=Layout(form=Format.TORCH)
+        )
