@@ -19,6 +19,7 @@ UNAVAILABLE: Final = 7
 DEADLINE: Final = 8
 LOCAL_RESOURCE: Final = 9
 CONFLICT: Final = 10
+DIFFERENCES: Final = 20
 SIGINT: Final = 130
 SIGTERM: Final = 143
 

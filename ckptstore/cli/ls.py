@@ -15,7 +15,7 @@ from ckptstore.location import Latest
 if TYPE_CHECKING:
     from ckptstore.commit.catalog import CheckpointInfo
 
-COLUMNS = ("RUN", ">STEP", "STATE", ">SIZE", ">OBJECTS", ">RANKS", "COMMITTED", "UID")
+COLUMNS = ("RUN", ">STEP", "STATE", ">SIZE", ">OBJECTS", ">RANKS", "COMMITTED", "UID", "KEPT")
 
 
 async def ls(
@@ -25,25 +25,30 @@ async def ls(
     """List the checkpoints of a run or a store.
 
     The newest come first. Attempts that were aborted, or that nobody decided (see resolve), are
-    listed as such.
+    listed as such. KEPT says by what retention is held off: tags, and pins (see pin).
     """
+    from ckptstore.cli.kept import Kept, kept_in
     from ckptstore.cli.targets import opened_target
     from ckptstore.commit.catalog import list_checkpoints, list_runs
     from ckptstore.load import find_checkpoint
 
     infos: list[CheckpointInfo] = []
+    kept: dict[str, Kept] = {}
     async with command.deadline.enforce(f"listing {url}"), opened_target(command, url) as target:
         if target.run and target.run.selector != Latest():
             raise UsageError(f"ls lists a whole run; ckptstore show {url} shows one checkpoint")
         runs = [target.run.run] if target.run else await list_runs(target.store)
         for run in runs:
             infos += await list_checkpoints(target.store, run)
+            kept |= await kept_in(target.store, run)
         if target.run and not infos:
             await find_checkpoint(target.store, target.run.run, Latest())  # Says there is none.
     for info in infos:
-        command.output.record("checkpoint", **asdict(info))
+        held = kept.get(info.uid, Kept())
+        command.output.record("checkpoint", **asdict(info), **asdict(held))
     if infos:
-        command.output.table(COLUMNS, map(_row, infos))
+        rows = [(*_row(info), str(kept.get(info.uid, Kept()))) for info in infos]
+        command.output.table(COLUMNS, rows)
     committed = [info for info in infos if info.state == "committed"]
     command.output.summary(
         "" if infos else "there are no checkpoints yet",

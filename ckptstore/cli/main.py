@@ -11,11 +11,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from ckptstore.cli.diff import diff
 from ckptstore.cli.exit_codes import SIGINT
 from ckptstore.cli.gc import gc
 from ckptstore.cli.ls import ls
 from ckptstore.cli.options import verb
 from ckptstore.cli.output import Output
+from ckptstore.cli.pin import pin
 from ckptstore.cli.probe import probe
 from ckptstore.cli.push import push
 from ckptstore.cli.resolve import resolve
@@ -66,7 +68,22 @@ def _whole(
     """Checkpoints in object stores: complete and provably intact, or not there."""
 
 
-for function in (push, restore, export, verify, sync, ls, show, resolve, tag, gc, probe, version):
+for function in (
+    push,
+    restore,
+    export,
+    verify,
+    sync,
+    ls,
+    show,
+    diff,
+    resolve,
+    tag,
+    pin,
+    gc,
+    probe,
+    version,
+):
     app.command()(verb(function))
 
 

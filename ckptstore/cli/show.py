@@ -13,6 +13,7 @@ from ckptstore.cli.units import counted, human_bytes, human_time
 from ckptstore.location import parse_run
 
 if TYPE_CHECKING:
+    from ckptstore.cli.kept import Kept
     from ckptstore.cli.output import Output
     from ckptstore.manifest.model import Manifest, Ready, TensorEntry
 
@@ -32,6 +33,7 @@ async def show(
     ] = False,
 ) -> int:
     """Show what is in a checkpoint."""
+    from ckptstore.cli.kept import Kept, kept_in
     from ckptstore.cli.targets import opened_run
     from ckptstore.load import find_checkpoint, read_manifest
 
@@ -41,18 +43,19 @@ async def show(
         opened_run(command, run) as store,
     ):
         manifest = await read_manifest(store, await find_checkpoint(store, run.run, run.selector))
+        kept = (await kept_in(store, run.run)).get(manifest.attempt.uid, Kept())
     output = command.output
-    _show_facts(output, manifest)
+    _show_facts(output, manifest, kept)
     _show_ranks(output, manifest)
     if tensors:
         _show_tensors(output, manifest)
     if objects:
         _show_objects(output, manifest)
-    _summarize(output, manifest)
+    _summarize(output, manifest, kept)
     return 0
 
 
-def _show_facts(output: Output, manifest: Manifest) -> None:
+def _show_facts(output: Output, manifest: Manifest, kept: Kept) -> None:
     attempt, commit = manifest.attempt, manifest.commit
     output.text(f"run        {attempt.run}")
     output.text(f"step       {attempt.step}")
@@ -64,6 +67,8 @@ def _show_facts(output: Output, manifest: Manifest) -> None:
     versions = {name: v for record in manifest.records for name, v in record.versions.items()}
     if versions:
         output.text(f"saved by   {', '.join(f'{name} {v}' for name, v in versions.items())}")
+    if str(kept):
+        output.text(f"kept       {kept}")
     output.text("")
 
 
@@ -143,7 +148,7 @@ def _contents(record: Ready) -> Iterator[list[str]]:
     yield from held
 
 
-def _summarize(output: Output, manifest: Manifest) -> None:
+def _summarize(output: Output, manifest: Manifest, kept: Kept) -> None:
     attempt, commit = manifest.attempt, manifest.commit
     count: Counter[str] = Counter()
     for record in manifest.records:
@@ -163,4 +168,6 @@ def _summarize(output: Output, manifest: Manifest) -> None:
         files=count["files"],
         committed_at=commit.decided_unix_s,
         committed_by=commit.decided_by,
+        tags=kept.tags,
+        pins=kept.pins,
     )

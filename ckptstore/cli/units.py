@@ -8,16 +8,16 @@ from typing import Final
 
 from ckptstore.errors import UsageError
 
-_TIME: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+_TIME: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)
 
 
 def parse_seconds(text: str) -> float:
-    """Return what ``1h30m``, ``90s`` or ``90`` is in seconds; it must be more than nothing."""
+    """Return what ``7d``, ``1h30m``, ``90s`` or ``90`` is in seconds; more than nothing."""
     match = _TIME.fullmatch(text.strip())
-    hours, minutes, seconds = match.groups() if match else (None, None, None)
-    total_s = 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(seconds or 0)
+    units = zip(match.groups(), (86400, 3600, 60, 1), strict=True) if match else ()
+    total_s = sum(float(count or 0) * unit_s for count, unit_s in units)
     if total_s <= 0:
         raise UsageError(f"{text!r} is no length of time; write it like 90s, 30m or 1h30m")
     return total_s

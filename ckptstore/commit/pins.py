@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 PIN_S: Final = 900.0  # What a holder that died costs is this and the grace.
 PIN_GRACE_S: Final = 3600.0  # Clocks of different machines may be that far apart.
 UNPIN_S_MAX: Final = 2.0
+KEPT_BY: Final = "kept by "
 
 
 class PinStore(CatalogStore, SupportsPut, SupportsDelete, Protocol):
@@ -71,23 +72,70 @@ async def pinned(
         await pin.remove()
 
 
+async def keep_pinned(
+    store: PinStore, run: str, uid: str, *, for_s: float, clock: Clock, holder: str
+) -> Pin:
+    """Keep a checkpoint from being collected for so long, whoever reads it or not.
+
+    Raises ``CheckpointNotFoundError`` if retention has let go of it already.
+    """
+    now_unix_s = clock.unix_s()
+    pin = Pin(
+        run=run,
+        uid=uid,
+        holder=f"{KEPT_BY}{holder}",
+        pinned_unix_s=now_unix_s,
+        expires_unix_s=now_unix_s + for_s,
+    )
+    key = pin_key(run, uid, secrets.token_hex(8))
+    await store.put(key, encode_record(pin))
+    try:
+        await _refuse_retired(store, run, uid)
+    except CkptStoreError:
+        await store.delete(key)
+        raise
+    return pin
+
+
+async def release_kept(store: PinStore, run: str, uid: str) -> int:
+    """Take away what ``keep_pinned`` put on a checkpoint, and return how many pins that were.
+
+    Pins of those who read or copy it just now stay.
+    """
+    kept = [key for key, pin in await list_pins(store, run) if pin.uid == uid and is_kept(pin)]
+    for key in kept:
+        await store.delete(key)
+    return len(kept)
+
+
+def is_kept(pin: Pin) -> bool:
+    """Tell whether somebody asked for this pin, rather than reads the checkpoint."""
+    return pin.holder.startswith(KEPT_BY)
+
+
+async def list_pins(store: PinsStore, run: str) -> list[tuple[Key, Pin]]:
+    """Return all pins of a run, expired ones too. Raises ``IntegrityError`` for one that lies."""
+    keys = [info.key async for info in store.list_objects(pins_prefix(run))]
+
+    async def read(key: Key) -> tuple[Key, Pin] | None:
+        try:
+            return key, decode_pin(await store.get(key), key)
+        except ObjectNotFoundError:
+            return None  # It was taken away meanwhile.
+
+    return [pin for pin in await map_concurrently(read, keys) if pin is not None]
+
+
 async def list_pinned(store: PinsStore, run: str, *, clock: Clock) -> frozenset[str]:
     """Return the uids on which there is a pin that has not expired, or only just.
 
     Raises ``IntegrityError`` if a pin cannot be read: it may be somebody's.
     """
-    keys = [info.key async for info in store.list_objects(pins_prefix(run))]
-
-    async def holds(key: Key) -> bool:
-        try:
-            pin = decode_pin(await store.get(key), key)
-        except ObjectNotFoundError:
-            return False  # It was taken away meanwhile.
-        return clock.unix_s() < pin.expires_unix_s + PIN_GRACE_S
-
-    held = await map_concurrently(holds, keys)
+    now_unix_s = clock.unix_s()
     return frozenset(
-        pinned_uid(run, key) for key, is_held in zip(keys, held, strict=True) if is_held
+        pinned_uid(run, key)
+        for key, pin in await list_pins(store, run)
+        if now_unix_s < pin.expires_unix_s + PIN_GRACE_S
     )
 
 

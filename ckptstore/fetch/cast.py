@@ -42,7 +42,7 @@ class Cast:
         """
         numpy = require_numpy()
         with numpy.errstate(over="ignore"):
-            numbers = _as_float32(numpy, data, self.source)
+            numbers = as_float32(numpy, data, self.source)
             cast = _from_float32(numpy, numbers, self.target)
         if self.target == "float16" and bool(
             (numpy.isinf(cast) & numpy.isfinite(numbers)).any()  # Of bfloat16 the range is enough.
@@ -71,7 +71,8 @@ def require_numpy() -> ModuleType:
     return numpy
 
 
-def _as_float32(numpy: ModuleType, data: memoryview, source: str) -> Any:  # noqa: ANN401
+def as_float32(numpy: ModuleType, data: memoryview, source: str) -> Any:  # noqa: ANN401
+    """Return the numbers as an array; ``source`` is one of ``FLOATS``."""
     if source == "bfloat16":
         halves = numpy.frombuffer(data, "<u2").astype("<u4")
         return (halves << 16).view("<f4")

@@ -57,7 +57,7 @@ def undecided(run: str, store: Path) -> list[Attempt]:
 def test_ls_shows_a_run_the_newest_first(cli: Cli, run: str) -> None:
     ended = cli("ls", run)
     head, *rows = [line.split() for line in ended.out.splitlines()]
-    assert head == ["RUN", "STEP", "STATE", "SIZE", "OBJECTS", "RANKS", "COMMITTED", "UID"]
+    assert head == ["RUN", "STEP", "STATE", "SIZE", "OBJECTS", "RANKS", "COMMITTED", "UID", "KEPT"]
     assert [row[:6] for row in rows] == [
         ["llama", "200", "committed", "250.0", "KiB", "3"],
         ["llama", "100", "committed", "250.0", "KiB", "3"],
