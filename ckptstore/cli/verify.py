@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ckptstore.cli import exit_codes
 from ckptstore.cli.command import Command
-from ckptstore.cli.units import counted, human_bytes
+from ckptstore.cli.units import counted, human_bytes, parse_bytes, parse_seconds
+from ckptstore.cli.verify_against import verify_against
 from ckptstore.errors import (
     CheckpointNotFoundError,
     IntegrityError,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from ckptstore.fetch.verify import Verified
     from ckptstore.manifest.model import Commit
     from ckptstore.progress import Progress
+    from ckptstore.restore.sample import Sample
 
 
 async def verify(
@@ -39,6 +43,21 @@ async def verify(
     quick: Annotated[
         bool, typer.Option("--quick", help="Compare sizes and the store's checksums, read no data.")
     ] = False,
+    newest: Annotated[
+        int | None, typer.Option("--newest", metavar="N", min=1, help="The newest N of each run.")
+    ] = None,
+    sample: Annotated[
+        str | None,
+        typer.Option("--sample", metavar="PART", help="Read a part: 5%, 50G, or 2/7."),
+    ] = None,
+    max_duration: Annotated[
+        str | None,
+        typer.Option("--max-duration", metavar="TIME", help="Read as much as goes: 20m, 2h."),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="DIR", help="Compare a restored directory instead."),
+    ] = None,
 ) -> int:
     """Read checkpoints back and check every block.
 
@@ -47,21 +66,33 @@ async def verify(
     there; the exit code is then 4. Objects that --quick cannot judge, because the store keeps
     no checksum of them, are unverifiable: exit code 3. A checkpoint that was read in full and
     is intact is noted as verified in the store, for gc --only-verified.
+
+    --sample reads a part of each checkpoint: a share or so many bytes of it, and the next time
+    the part after that, as the store remembers; or the 2nd of 7 parts. --max-duration reads on
+    from the last such part until the time is over; if not all that was asked for could be
+    read, the rest is unknown: exit code 3.
+
+    --against compares what restore made, as files or with --format native, with the checksums
+    of the checkpoint: = same, - missing, + not from there, * other content, ! not readable. No
+    data of the store is read.
     """
     from ckptstore.cli.progress import shown
     from ckptstore.cli.targets import opened_target
 
+    what = _What.of(everything, quick, newest, sample, max_duration)
+    if against is not None:
+        return await verify_against(command, url, against)
     verified: list[Verified] = []
     async with (
         command.deadline.enforce(f"verifying {url}"),
         opened_target(command, url) as target,
         shown(command.output, "verify") as progress,
     ):
-        async for run, found in _wanted(target, everything):
+        async for run, found in _wanted(target, what):
             try:
-                one = await _verified(command, target, run, found, quick, progress)
+                one = await _verified(command, target, run, found, what, progress)
             except CheckpointNotFoundError:
-                if everything:
+                if what.several:
                     continue  # Retention removed it since it was listed.
                 raise
             verified.append(one)
@@ -71,17 +102,64 @@ async def verify(
     return _summarize(command.output, verified)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _What:
+    """What was asked for. ``until_s`` is on the loop's clock."""
+
+    newest: int | None
+    quick: bool
+    sample: Sample | None
+    said: str
+    until_s: float | None
+
+    @property
+    def several(self) -> bool:
+        return self.newest != 1
+
+    @classmethod
+    def of(
+        cls,
+        everything: bool,
+        quick: bool,
+        newest: int | None,
+        sample: str | None,
+        max_duration: str | None,
+    ) -> _What:
+        from ckptstore.restore.sample import Bytes, Rolling, parse_share
+
+        if quick and (sample or max_duration):
+            raise UsageError("--quick reads nothing; it does not go with --sample, --max-duration")
+        if everything and newest is not None:
+            raise UsageError("take one of --all and --newest N")
+        chosen: Sample | None = None
+        if sample:
+            chosen = parse_share(sample) or Bytes(parse_bytes(sample))
+        elif max_duration:
+            chosen = Rolling(1.0)
+        until_s = None
+        if max_duration:
+            until_s = asyncio.get_running_loop().time() + parse_seconds(max_duration)
+        return cls(
+            newest=None if everything else newest or 1,
+            quick=quick,
+            sample=chosen,
+            said=sample or "100%",
+            until_s=until_s,
+        )
+
+
 async def _verified(
     command: Command,
     target: Target,
     run: str,
     found: Commit | IntegrityError,
-    quick: bool,
+    what: _What,
     progress: Progress,
 ) -> Verified:
     """Verify one checkpoint, with retention kept away from it: what it deletes is no damage."""
     from ckptstore.clock import SystemClock
     from ckptstore.commit.pins import pinned
+    from ckptstore.commit.verified import next_sample_ppm
     from ckptstore.fetch.verify import unreadable, verify_checkpoint
 
     if isinstance(found, IntegrityError):
@@ -89,24 +167,43 @@ async def _verified(
     clock, deadline = SystemClock(), command.deadline
     uid = found.attempt.uid
     async with pinned(target.store, run, uid, clock=clock, holder="verify", deadline=deadline):
+        start_ppm = await next_sample_ppm(target.store, run, uid) if what.sample else 0
         verified = await verify_checkpoint(
             target.store,
             found,
-            quick=quick,
+            quick=what.quick,
+            sample=what.sample,
+            start_ppm=start_ppm,
+            until_s=what.until_s,
             settings=command.settings.transfer,
             progress=progress,
         )
-        if verified.report.ok and not quick:
-            await _note(target, uid, verified)
+        if verified.report.ok and not what.quick:
+            await _note(target, uid, verified, what)
     return verified
 
 
-async def _note(target: Target, uid: str, verified: Verified) -> None:
+async def _note(target: Target, uid: str, verified: Verified, what: _What) -> None:
     """Leave word for retention; who may only read cannot, and need not."""
     from ckptstore.clock import SystemClock
-    from ckptstore.commit.verified import note_verified
+    from ckptstore.commit.verified import note_sampled, note_verified
 
+    part = verified.part
     with suppress(PermissionDeniedError):
+        if part is not None:
+            await note_sampled(
+                target.store,
+                verified.run,
+                uid,
+                sample=what.said,
+                start_ppm=part.start_ppm,
+                stop_ppm=part.stop_ppm,
+                bytes_verified=verified.report.bytes_verified,
+                bytes_total=part.bytes_total,
+                clock=SystemClock(),
+            )
+            if not part.is_everything or verified.report.bytes_verified < part.bytes_total:
+                return
         await note_verified(
             target.store,
             verified.run,
@@ -118,18 +215,22 @@ async def _note(target: Target, uid: str, verified: Verified) -> None:
 
 
 async def _wanted(
-    target: Target, everything: bool
+    target: Target, what: _What
 ) -> AsyncIterator[tuple[str, Commit | IntegrityError]]:
     from ckptstore.commit.catalog import list_runs
     from ckptstore.fetch.verify import every_commit
 
     one = target.run
-    if everything and one and one.selector != Latest():
-        raise UsageError("--all verifies every checkpoint of a run; leave the @ away")
+    if what.several and one and one.selector != Latest():
+        raise UsageError("--all and --newest verify several checkpoints of a run; leave the @ away")
     for run in [one.run] if one else await list_runs(target.store):
-        if everything:
+        if what.several:
+            left = what.newest
             async for found in every_commit(target.store, run):
+                if left == 0:
+                    break
                 yield run, found
+                left = None if left is None else left - 1
         else:
             newest = await _chosen(target, run, one)
             if newest is not None:
@@ -158,9 +259,11 @@ def _say(output: Output, one: Verified) -> None:
         run=one.run,
         step=one.step,
         uid=one.uid,
-        ok=report.ok,
+        ok=one.ok,
         objects=report.objects,
         bytes_verified=report.bytes_verified,
+        bytes_total=one.part.bytes_total if one.part else None,
+        bytes_unknown=one.part.bytes_left if one.part else 0,
         damaged=[asdict(damage) for damage in report.damaged],
         unverifiable=report.unverifiable,
     )
@@ -172,10 +275,16 @@ def _say(output: Output, one: Verified) -> None:
             f"unverifiable: {name}: the store keeps no checksum of "
             f"{counted(len(report.unverifiable), 'object')}; verify without --quick"
         )
-    if report.ok:
+    of = f" of {human_bytes(one.part.bytes_total)}" if one.part else ""
+    if one.part and one.part.bytes_left:
+        output.text(
+            f"unknown: {name}: {human_bytes(report.bytes_verified)}{of} verified before the time "
+            f"was over; {human_bytes(one.part.bytes_left)} were not read"
+        )
+    if one.ok:
         output.text(
             f"ok: {name}: {counted(report.objects, 'object')}, "
-            f"{human_bytes(report.bytes_verified)} verified"
+            f"{human_bytes(report.bytes_verified)}{of} verified"
         )
 
 
@@ -183,16 +292,18 @@ def _summarize(output: Output, verified: list[Verified]) -> int:
     damaged = [asdict(damage) for one in verified for damage in one.report.damaged]
     unverifiable = [key for one in verified for key in one.report.unverifiable]
     bytes_verified = sum(one.report.bytes_verified for one in verified)
+    unknown = sum(one.part.bytes_left for one in verified if one.part)
     code = exit_codes.worst(
         [
             exit_codes.INTEGRITY if damaged else exit_codes.OK,
-            exit_codes.UNVERIFIABLE if unverifiable else exit_codes.OK,
+            exit_codes.UNVERIFIABLE if unverifiable or unknown else exit_codes.OK,
         ]
     )
-    sound = sum(one.report.ok for one in verified)
+    sound = sum(one.ok for one in verified)
     output.summary(
         f"verified {counted(len(verified), 'checkpoint')}, {human_bytes(bytes_verified)}: "
-        f"{sound} intact, {len(damaged)} places damaged, {len(unverifiable)} objects unverifiable",
+        f"{sound} intact, {len(damaged)} places damaged, {len(unverifiable)} objects unverifiable"
+        + (f", {human_bytes(unknown)} unknown" if unknown else ""),
         exit_code=code,
         ok=code == exit_codes.OK,
         checkpoints=len(verified),
@@ -200,5 +311,6 @@ def _summarize(output: Output, verified: list[Verified]) -> int:
         bytes_verified=bytes_verified,
         damaged=damaged,
         unverifiable=unverifiable,
+        bytes_unknown=unknown,
     )
     return code

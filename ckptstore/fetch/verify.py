@@ -13,6 +13,7 @@ from ckptstore.load import read_rank_record
 from ckptstore.manifest.layout import decisions_prefix, retired_prefix, uid_of_decision
 from ckptstore.manifest.model import Commit, Manifest, Ready, RecordRef
 from ckptstore.progress import Progress
+from ckptstore.restore.sample import Sample, SampledPart, verify_sample
 from ckptstore.restore.verify import VerifyReport, VerifyStore, verify_shards, verify_sizes
 from ckptstore.settings import TransferSettings
 
@@ -29,6 +30,11 @@ class Verified:
     uid: str | None
     step: int | None
     report: VerifyReport
+    part: SampledPart | None = None  # If not all was looked at.
+
+    @property
+    def ok(self) -> bool:
+        return self.report.ok and not (self.part and self.part.bytes_left)
 
 
 async def every_commit(store: CatalogStore, run: str) -> AsyncIterator[Commit | IntegrityError]:
@@ -58,16 +64,32 @@ async def verify_checkpoint(
     commit: Commit,
     *,
     quick: bool = False,
+    sample: Sample | None = None,
+    start_ppm: int = 0,
+    until_s: float | None = None,
     settings: TransferSettings | None = None,
     progress: Progress | None = None,
 ) -> Verified:
     """Read all of a checkpoint back; damage is reported, not raised, and does not end it.
 
     ``quick`` reads the records, and compares sizes and the store's own checksums of the data.
+    A ``sample``, from ``start_ppm`` on, reads only a part, and until the loop's clock says
+    ``until_s``.
     """
     records, damaged = await _records(store, commit)
     shards = [shard for record in records for shard in record.shards]
-    if quick:
+    part: SampledPart | None = None
+    if sample is not None:
+        report, part = await verify_sample(
+            store,
+            shards,
+            sample,
+            start_ppm=start_ppm,
+            until_s=until_s,
+            settings=settings or TransferSettings(),
+            progress=progress or Progress(),
+        )
+    elif quick:
         report = await verify_sizes(store, shards)
     else:
         settings = settings or TransferSettings()
@@ -82,6 +104,7 @@ async def verify_checkpoint(
             (*damaged, *report.damaged),
             report.unverifiable,
         ),
+        part=part,
     )
 
 

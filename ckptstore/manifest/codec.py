@@ -20,6 +20,7 @@ from ckptstore.manifest.model import (
     Pin,
     RankRecord,
     Record,
+    Sampled,
     StoreRecord,
     Tag,
 )
@@ -35,6 +36,7 @@ _ATTEMPTS: Final = msgspec.json.Decoder(Attempt)
 _RANK_RECORDS: Final[msgspec.json.Decoder[RankRecord]] = msgspec.json.Decoder(RankRecord)
 _DECISIONS: Final[msgspec.json.Decoder[Decision]] = msgspec.json.Decoder(Decision)
 _PINS: Final = msgspec.json.Decoder(Pin)
+_SAMPLED: Final = msgspec.json.Decoder(Sampled)
 _TAGS: Final = msgspec.json.Decoder(Tag)
 
 
@@ -72,6 +74,10 @@ def decode_decision(data: bytes, name: str) -> Decision:
 
 def decode_pin(data: bytes, name: str) -> Pin:
     return _decode(data, _PINS, name)
+
+
+def decode_sampled(data: bytes, name: str) -> Sampled:
+    return _decode(data, _SAMPLED, name)
 
 
 def decode_tag(data: bytes, name: str) -> Tag:

@@ -203,6 +203,14 @@ def verified_key(run: str, uid: str, name: str) -> Key:
     return parse_key(f"{verified_prefix(run)}{check_uid(uid)}/{name}.json")
 
 
+def sampled_prefix(run: str, uid: str) -> str:
+    return f"{run_prefix(run)}sampled/{check_uid(uid)}/"
+
+
+def sampled_key(run: str, uid: str, name: str) -> Key:
+    return parse_key(f"{sampled_prefix(run, uid)}{name}.json")
+
+
 def pins_prefix(run: str) -> str:
     return f"{run_prefix(run)}pins/"
 

@@ -253,6 +253,27 @@ class Verified(Record, frozen=True, kw_only=True, tag="VERIFIED", tag_field="typ
         check_uid(self.uid)
 
 
+class Sampled(Record, frozen=True, kw_only=True, tag="SAMPLED", tag_field="type"):
+    """A part of this checkpoint was read back at that time, and all of that was right.
+
+    Parts lie on a circle of a million places; these were all that begin in [start, stop).
+    """
+
+    run: str
+    uid: str
+    sample: str  # What was asked for: 5%, 50G, 2/7.
+    sampled_unix_s: float
+    sampled_by: str
+    start_ppm: Count
+    stop_ppm: Count
+    bytes_verified: Count
+    bytes_total: Count
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        check_uid(self.uid)
+
+
 class Pin(Record, frozen=True, kw_only=True, tag="PIN", tag_field="type"):
     """Somebody reads or copies this checkpoint, and will until it unpins or the pin expires."""
 

@@ -44,6 +44,7 @@ def test_a_sound_run_is_ok_to_programs(cli: Cli, run: str) -> None:
         "bytes_verified": 256_002,
         "damaged": [],
         "unverifiable": [],
+        "bytes_unknown": 0,
     }
 
 
