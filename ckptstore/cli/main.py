@@ -11,10 +11,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from ckptstore.cli.completion import completion
+from ckptstore.cli.config import config
 from ckptstore.cli.diff import diff
-from ckptstore.cli.exit_codes import SIGINT
+from ckptstore.cli.exit_codes import SIGINT, code_of
 from ckptstore.cli.gc import gc
 from ckptstore.cli.ls import ls
+from ckptstore.cli.man import man
 from ckptstore.cli.options import verb
 from ckptstore.cli.output import Output
 from ckptstore.cli.pin import pin
@@ -27,6 +30,7 @@ from ckptstore.cli.sync import sync
 from ckptstore.cli.tag import tag
 from ckptstore.cli.verify import verify
 from ckptstore.cli.version import version, version_text
+from ckptstore.errors import CkptStoreError
 
 EPILOG = """\
 STORE is s3://bucket/prefix, file:///dir or a directory. RUN is a named series of checkpoints in
@@ -34,7 +38,9 @@ it, the last component of a path. A checkpoint is STORE/RUN@SEL, where SEL is la
 default), a step, a uid, or the 8 characters a uid ends with. A trailing slash means nothing.
 
 Each option can be set in the environment, as CKPTSTORE_ and its name: CKPTSTORE_DEADLINE=2h.
-What stands after the verb wins. Credentials and endpoints come from where AWS's own tools look.
+~/.config/ckptstore/config.toml (or --config FILE) holds options for every verb, and for one in
+its table: [restore]. What stands after the verb wins, then the environment, then the file.
+Credentials and endpoints come from where AWS's own tools look.
 
 Exit codes: 0 done; 1 failed; 2 usage; 3 something could not be verified; 4 integrity; 5 not
 found or not committed; 6 credentials or configuration; 7 unavailable after all retries; 8
@@ -43,7 +49,7 @@ deadline; 9 disk, memory or descriptors; 10 conflict; 130 and 143 ended by a sig
 
 app = typer.Typer(
     name="ckptstore",
-    add_completion=False,
+    add_completion="_CKPTSTORE_COMPLETE" in os.environ,  # Asked by what completion printed.
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -82,6 +88,9 @@ for function in (
     pin,
     gc,
     probe,
+    config,
+    completion,
+    man,
     version,
 ):
     app.command()(verb(function))
@@ -110,6 +119,12 @@ def execute(words: Sequence[str]) -> int:
         output.failure(error.format_message(), code=error.exit_code, hints=[_help_of(error)])
         output.summary("", exit_code=error.exit_code)
         return error.exit_code
+    except CkptStoreError as error:  # In the configuration file.
+        output = Output("", as_json="--json" in words, quiet=False, verbosity=0)
+        output.header()
+        output.error(error)
+        output.summary("", exit_code=code_of(error))
+        return code_of(error)
     except (KeyboardInterrupt, typer.Abort):
         return SIGINT
     return int(code or 0)

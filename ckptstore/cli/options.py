@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from typer.models import OptionInfo
 
+from ckptstore.cli.config_file import configure, variable_of
+
 T = TypeVar("T")
 
 
@@ -45,6 +47,16 @@ class Shared:
     endpoint_url: Annotated[
         str | None,
         typer.Option("--endpoint-url", metavar="URL", help="S3 endpoint, if it is not AWS's."),
+    ] = None
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            is_eager=True,
+            callback=configure,
+            help="Where options may stand as well, instead of ~/.config/ckptstore/config.toml.",
+        ),
     ] = None
 
 
@@ -91,7 +103,7 @@ def verb(function: Callable[..., Awaitable[int]]) -> Callable[..., None]:
 
     run_verb.__name__ = name
     run_verb.__doc__ = inspect.getdoc(function)
-    run_verb.__annotations__ = {p.name: _with_twin(p.name, p.annotation) for p in parameters}
+    run_verb.__annotations__ = {p.name: _with_twin(p.annotation) for p in parameters}
     run_verb.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [p.replace(annotation=run_verb.__annotations__[p.name]) for p in parameters]
     )
@@ -112,10 +124,11 @@ def _taken(group: type[T], values: dict[str, Any]) -> T:
     return group(**{field.name: values.pop(field.name) for field in fields(group)})  # type: ignore[arg-type]
 
 
-def _with_twin(name: str, annotation: Any) -> Any:  # noqa: ANN401
-    """Give an option the environment variable that its name makes."""
+def _with_twin(annotation: Any) -> Any:  # noqa: ANN401
+    """Give an option the environment variable that its flag makes."""
     for info in getattr(annotation, "__metadata__", ()):
         if isinstance(info, OptionInfo):
-            info.envvar = f"CKPTSTORE_{name.upper()}"
+            # In an annotation, typer takes the first flag for the default.
+            info.envvar = variable_of([str(info.default), *(info.param_decls or ())])
             info.show_envvar = False  # Said once, in the help of the whole.
     return annotation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -125,6 +124,8 @@ class _What:
         sample: str | None,
         max_duration: str | None,
     ) -> _What:
+        import asyncio
+
         from ckptstore.restore.sample import Bytes, Rolling, parse_share
 
         if quick and (sample or max_duration):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 async def verify_against(command: Command, url: str, directory: Path) -> int:
     """Compare, say a line a file, and return the exit code."""
+    import asyncio
+
     from ckptstore.cli.targets import opened_run
     from ckptstore.fetch.against import compare_directory, native_plan
     from ckptstore.load import find_checkpoint, read_manifest
