@@ -117,6 +117,21 @@ class _Patience:
         self._tries = self._damaged_tries = self._credentials_tries = 0
 
     async def call(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Try until it works or the time is up. What ends at the first try is spared tenacity."""
+        try:
+            try:
+                self._tries = 1
+                return await send()
+            except StoreError as error:
+                if not self._may_help(error):
+                    raise
+                return await self._call_again(send, error)
+        except StoreError as error:
+            if error.retryable and not self._request.repeatable:
+                raise self._unknown(error) from error
+            raise
+
+    async def _call_again(self, send: Callable[[], Awaitable[T]], first: StoreError) -> T:
         retrying = AsyncRetrying(
             retry=retry_if_exception(self._may_help),
             wait=self._backoff_s,
@@ -125,17 +140,17 @@ class _Patience:
             before_sleep=self._say,
             retry_error_callback=self._exhausted,
         )
+        failed: StoreError | None = first
 
         async def trial() -> T:  # tenacity awaits only what it can see to be a coroutine function.
+            nonlocal failed
+            if failed is not None:
+                error, failed = failed, None
+                raise error
             self._tries += 1
             return await send()
 
-        try:
-            return await retrying(trial)
-        except StoreError as error:
-            if error.retryable and not self._request.repeatable:
-                raise self._unknown(error) from error
-            raise
+        return await retrying(trial)
 
     def _say(self, state: RetryCallState) -> None:
         """Let whoever waits know why: after 8 tries, 16, and so on."""
