@@ -24,6 +24,7 @@ from ckptstore.concurrency import map_concurrently
 from ckptstore.errors import (
     CkptStoreError,
     IntegrityError,
+    LocalResourceError,
     ObjectNotFoundError,
     PermissionDeniedError,
 )
@@ -57,9 +58,9 @@ async def pinned(
 
     ``holder`` says what for. Raises ``CheckpointNotFoundError`` if retention has let go of the
     checkpoint already. ``deadline`` bounds the pinning, not the block. A store that may only be
-    read is read without a pin; then, as when this process stands still for longer than
-    ``PIN_S`` and ``PIN_GRACE_S``, the data may be deleted under the block, which will find it
-    missing, never wrong.
+    read, or whose disk is full, is read without a pin; then, as when this process stands still
+    for longer than ``PIN_S`` and ``PIN_GRACE_S``, the data may be deleted under the block, which
+    will find it missing, never wrong.
     """
     pin = _OwnPin(store, run, uid, clock, f"{holder} on {socket.gethostname()}, pid {os.getpid()}")
     try:
@@ -178,10 +179,10 @@ class _OwnPin:
     async def put(self) -> None:
         try:
             await self._write()
-        except PermissionDeniedError as error:
+        except (PermissionDeniedError, LocalResourceError) as error:
             self._may_write = False
             logger.warning(
-                "run %s: checkpoint %s is read without a pin, because this store may not be "
+                "run %s: checkpoint %s is read without a pin, because this store cannot be "
                 "written to (%s); if retention removes it meanwhile, reading it will fail",
                 self._run,
                 self._uid,
