@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ class Command:
     output: Output
     settings: Settings
     deadline: Deadline
+    go_on: Callable[[], object] = lambda: None  # For what ends when it is told to, and not before.
 
     def opened(self, location: StoreLocation) -> AbstractAsyncContextManager[ObjectStore]:
         """Open a store for the length of a block."""

@@ -33,11 +33,11 @@ def run(name: str, options: Shared, verb: Callable[[Command], Awaitable[int]]) -
         settings = _settings(options)
         with (
             _logged(options),
-            _end_at_all_costs(settings.deadline_s + GRACE_S_MAX),
+            _end_at_all_costs(settings.deadline_s + GRACE_S_MAX) as go_on,
             interrupt.handled(),
             asyncio.Runner() as runner,
         ):
-            return runner.run(_supervised(verb, output, settings, interrupt))
+            return runner.run(_supervised(verb, output, settings, interrupt, go_on))
     except asyncio.CancelledError:
         code = interrupt.code
         output.failure(f"{name} was interrupted and cleaned up after itself", code=code)
@@ -53,10 +53,11 @@ async def _supervised(
     output: Output,
     settings: Settings,
     interrupt: _Interrupt,
+    go_on: Callable[[], object],
 ) -> int:
     with interrupt.watching():
         deadline = Deadline.after(settings.deadline_s)
-        return await verb(Command(output=output, settings=settings, deadline=deadline))
+        return await verb(Command(output=output, settings=settings, deadline=deadline, go_on=go_on))
 
 
 class _Interrupt:
@@ -113,11 +114,14 @@ _SIGNALS: Final = {
 
 
 @contextmanager
-def _end_at_all_costs(after_s: float) -> Iterator[None]:
-    """End the process if the block is not done by then: a hung disk heeds no deadline."""
+def _end_at_all_costs(after_s: float) -> Iterator[Callable[[], object]]:
+    """End the process if the block is not done by then: a hung disk heeds no deadline.
+
+    Gives what a block calls that has no end.
+    """
     timer = _end_later(after_s, exit_codes.DEADLINE)
     try:
-        yield
+        yield timer.cancel
     finally:
         timer.cancel()
 

@@ -189,3 +189,17 @@ def test_a_restore_that_was_killed_goes_on_where_it_was(
     assert summary["bytes_resumed"] + summary["bytes_verified"] == summary["bytes"]
     assert files_in(tmp_path / "out") == files_in(source)
     assert not [name for name in names_in(tmp_path) if name.startswith(".out")]
+
+
+def test_a_sidecar_pushes_what_appears_until_it_is_stopped(
+    cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "local" / "step-5").mkdir(parents=True)
+    (tmp_path / "local" / "step-5" / ".metadata").write_text("m")
+    words = ("push", tmp_path / "local", f"{store}/llama", "--watch", "--settle", "0.01s")
+    with started(*words, until="pushes 1 files") as process:
+        assert process.stdout is not None
+        assert "as llama@5" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[0] == 130
+    assert [line["step"] for line in cli("ls", store, "--json").of_type("checkpoint")] == [5]
