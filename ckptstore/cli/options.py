@@ -48,6 +48,12 @@ class Shared:
         str | None,
         typer.Option("--endpoint-url", metavar="URL", help="S3 endpoint, if it is not AWS's."),
     ] = None
+    stats: Annotated[
+        str,
+        typer.Option(
+            "--stats", metavar="TIME", help="How often to say how far it is, off a terminal."
+        ),
+    ] = "30s"
     config: Annotated[
         str | None,
         typer.Option(

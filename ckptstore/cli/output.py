@@ -13,6 +13,7 @@ from ckptstore.cli.exit_codes import NAMES, code_of
 from ckptstore.errors import CkptStoreError
 
 JSON_VERSION: Final = 1
+STATS_S: Final = 30.0
 
 
 class Output:
@@ -27,6 +28,7 @@ class Output:
         self.as_json = as_json
         self.quiet = quiet
         self.verbosity = verbosity
+        self.stats_s = STATS_S  # How often to say how far it is, where there is no terminal.
 
     def header(self) -> None:
         if not self.as_json:
@@ -66,6 +68,11 @@ class Output:
         """Say something on the side to people."""
         if not self.quiet:
             _to_stderr(line)
+
+    def status(self, **fields: Any) -> None:  # noqa: ANN401
+        """Say on stderr to programs how far it is, unless quiet."""
+        if not self.quiet:
+            _to_stderr(json.dumps({"type": "status", "verb": self.verb, **fields}))
 
     def error(self, error: BaseException) -> None:
         """Say what went wrong and what to do about it, also when quiet."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from ckptstore.cli.output import Output
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 BAR_S: Final = 0.2
-LINE_S: Final = 30.0
 
 
 @asynccontextmanager
@@ -28,7 +28,7 @@ async def shown(output: Output, verb: str) -> AsyncIterator[Progress]:
         return
     at_terminal = sys.stderr.isatty()
     task = asyncio.create_task(
-        _bar(progress, verb) if at_terminal else _lines(progress, verb, output.note)
+        _bar(progress, verb) if at_terminal and not output.as_json else _lines(progress, output)
     )
     try:
         yield progress
@@ -38,22 +38,32 @@ async def shown(output: Output, verb: str) -> AsyncIterator[Progress]:
 
 
 def line(progress: Progress, verb: str, elapsed_s: float) -> str:
-    """Return it all in a line; no percentage while it is not known what of."""
+    """Return it all in a line: ``~`` while the total is unknown, and no 100% before the end."""
     total = progress.bytes_total
-    percent = f"{100 * progress.bytes_done // total:3d}%  " if total else ""
+    percent = f"{_percent(progress):3d}%  " if total else ""
     return (
-        f"{verb}  {percent}{human_bytes(progress.bytes_done)} of {human_bytes(total)}  "
+        f"{verb}  {percent}{human_bytes(progress.bytes_done)} of "
+        f"{human_bytes(total) if total else '~'}  "
         f"{human_bytes(progress.bytes_done / max(elapsed_s, 0.001))}/s  "
         f"after {human_seconds(elapsed_s)}"
     )
 
 
-async def _lines(progress: Progress, verb: str, say: Callable[[str], None]) -> None:
+def _percent(progress: Progress) -> int:
+    """Return how much is done; what is only sent or written is not all: it must be committed."""
+    return min(100 * progress.bytes_done // progress.bytes_total, 99)
+
+
+async def _lines(progress: Progress, output: Output) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     while True:
-        await asyncio.sleep(LINE_S)
-        say(line(progress, verb, loop.time() - began_s))
+        await asyncio.sleep(output.stats_s)
+        elapsed_s = loop.time() - began_s
+        if output.as_json:
+            output.status(elapsed_s=round(elapsed_s, 3), **asdict(progress))
+        else:
+            output.note(line(progress, output.verb, elapsed_s))
 
 
 async def _bar(progress: Progress, verb: str) -> None:
@@ -62,7 +72,9 @@ async def _bar(progress: Progress, verb: str) -> None:
         try:
             while True:
                 await asyncio.sleep(BAR_S)
-                bar.update(task, total=progress.bytes_total or None, completed=progress.bytes_done)
+                total = progress.bytes_total
+                done = min(progress.bytes_done, max(total - 1, 0)) if total else 0
+                bar.update(task, total=total or None, completed=done)
         finally:  # What was done since the last look belongs to the picture too.
             bar.update(task, total=progress.bytes_total or None, completed=progress.bytes_done)
 

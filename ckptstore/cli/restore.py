@@ -49,6 +49,7 @@ class Overwrite(Enum):
     """The values of ``--overwrite``."""
 
     NEVER = "never"
+    IF_CHANGED = "if-changed"
     ALWAYS = "always"
 
 
@@ -191,7 +192,8 @@ async def _restore(
         care=Care(
             reread=chosen.check is Check.REREAD,
             sparse=chosen.sparse,
-            replace=chosen.overwrite is Overwrite.ALWAYS,
+            replace=chosen.overwrite is not Overwrite.NEVER,
+            keep_same=chosen.overwrite is Overwrite.IF_CHANGED,
         ),
         fallback=chosen.fallback,
     )

@@ -31,6 +31,7 @@ def run(name: str, options: Shared, verb: Callable[[Command], Awaitable[int]]) -
     interrupt = _Interrupt()
     try:
         settings = _settings(options)
+        output.stats_s = parse_seconds(options.stats)
         with (
             _logged(options),
             _end_at_all_costs(settings.deadline_s + GRACE_S_MAX) as go_on,

@@ -56,6 +56,11 @@ def compare_directory(plan: FetchPlan, root: Path) -> Iterator[Compared]:
                 yield Compared(EXTRA, path)
 
 
+def is_same(plan: FetchPlan, root: Path) -> bool:
+    """Tell whether a directory is what the plan makes, nothing more and nothing less."""
+    return root.is_dir() and all(one.sign == SAME for one in compare_directory(plan, root))
+
+
 def _compared(file: OutputFile, extents: list[Extent], location: Path) -> Compared:
     try:
         with open(location, "rb") as opened:

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from ckptstore.errors import IntegrityError, UsageError
 from ckptstore.fetch import torch_file
+from ckptstore.fetch.against import is_same
 from ckptstore.fetch.assembled import plan_assembled, whole_tensors
 from ckptstore.fetch.native import plan_native
 from ckptstore.fetch.plan import FetchPlan
@@ -69,11 +70,16 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Care:
-    """How to treat the disk: read it back, leave holes for zeros, replace what is there."""
+    """How to treat the disk: read it back, leave holes for zeros, replace what is there.
+
+    With ``keep_same``, a directory that is all of it already is checked, and left as it is;
+    that can be told of whole shards and files only.
+    """
 
     reread: bool = False
     sparse: bool = False
     replace: bool = False
+    keep_same: bool = False
 
 
 async def restore_checkpoint(
@@ -108,6 +114,16 @@ async def restore_checkpoint(
         )
     plan = _planned(layout, manifest.attempt, records, selection)
     _check_names(file.path for file in plan.files)
+    if care.keep_same and await in_thread(is_same, plan, destination):
+        return Restored(
+            uid=manifest.attempt.uid,
+            step=manifest.attempt.step,
+            bytes=plan.size_bytes,
+            bytes_verified=0,
+            bytes_resumed=plan.size_bytes,
+            files=len(plan.files),
+            left_out=plan.left_out,
+        )
     async with staged(
         destination,
         size_bytes=plan.size_bytes,

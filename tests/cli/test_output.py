@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from ckptstore.cli.output import Output
-from ckptstore.cli.progress import LINE_S, line, shown
+from ckptstore.cli.output import STATS_S, Output
+from ckptstore.cli.progress import line, shown
 from ckptstore.progress import Progress
 from ckptstore.testing.virtual_time import run_virtual
 from tests.cli.conftest import Cli
@@ -28,7 +29,27 @@ class Terminal(io.StringIO):
 def test_a_line_tells_how_far_it_is() -> None:
     progress = Progress(bytes_total=4 * 2**30, bytes_done=2**30)
     assert line(progress, "push", 2.0) == "push   25%  1.0 GiB of 4.0 GiB  512.0 MiB/s  after 2.0s"
-    assert "%" not in line(Progress(), "push", 0.0)
+    assert line(Progress(bytes_done=5), "push", 1.0) == "push  5 B of ~  5 B/s  after 1.0s"
+
+
+def test_all_bytes_are_not_all_before_the_end() -> None:
+    assert " 99%  " in line(Progress(bytes_total=7, bytes_done=7), "push", 1.0)
+
+
+def test_programs_are_told_how_far_it_is_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> None:
+        told = Output("push", as_json=True, quiet=False, verbosity=0)
+        told.stats_s = 2.0
+        async with shown(told, "push") as progress:
+            progress.bytes_total, progress.bytes_done = 9, 4
+            await asyncio.sleep(3.0)
+
+    run_virtual(work())
+    said = capsys.readouterr()
+    (status,) = map(json.loads, said.err.splitlines())
+    assert (status["type"], status["bytes_done"], status["bytes_total"]) == ("status", 4, 9)
+    assert status["elapsed_s"] == 2.0
+    assert said.out == ""
 
 
 @pytest.mark.parametrize(("quiet", "lines"), [(False, 3), (True, 0)])
@@ -37,7 +58,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(
 ) -> None:
     async def work() -> None:
         async with shown(output(quiet=quiet), "push"):
-            await asyncio.sleep(3.5 * LINE_S)
+            await asyncio.sleep(3.5 * STATS_S)
 
     run_virtual(work())
     said = capsys.readouterr()
@@ -66,7 +87,7 @@ def test_a_terminal_gets_nothing_when_quiet(monkeypatch: pytest.MonkeyPatch) -> 
 
     async def work() -> None:
         async with shown(output(quiet=True), "push"):
-            await asyncio.sleep(LINE_S)
+            await asyncio.sleep(STATS_S)
 
     run_virtual(work())
     assert terminal.getvalue() == ""

@@ -167,6 +167,20 @@ def test_a_directory_is_replaced_when_that_is_asked_for(
         assert files_in(tmp_path / "out") == files_in(source)
 
 
+def test_a_directory_that_is_the_same_already_is_left_as_it_is(
+    cli: Cli, run: str, source: Path, tmp_path: Path
+) -> None:
+    words = ("restore", run, tmp_path / "out", "--overwrite", "if-changed", "--json")
+    assert cli(*words).summary["bytes_verified"] == 256_002
+    before = (tmp_path / "out" / "weights.bin").stat()
+    again = cli(*words).summary
+    assert (again["bytes_verified"], again["bytes_resumed"]) == (0, 256_002)
+    assert (tmp_path / "out" / "weights.bin").stat() == before
+    (tmp_path / "out" / "more").touch()
+    assert cli(*words).summary["bytes_verified"] == 256_002
+    assert files_in(tmp_path / "out") == files_in(source)
+
+
 def test_files_cannot_be_exported_as_tensors(cli: Cli, run: str, tmp_path: Path) -> None:
     ended = cli("export", run, tmp_path / "out", "--max-shard-size", "5G", "--dtype", "bf16")
     assert ended.code == 2
