@@ -43,7 +43,6 @@ async def diff(
     NORM is the norm of the change over that of what was. What is sharded in another way stays
     unknown.
     """
-    runs = parse_run(before), parse_run(after)
     async with command.deadline.enforce(f"comparing {before} with {after}"), AsyncExitStack() as ex:
         from ckptstore.fetch.diff import Change
         from ckptstore.fetch.diff import diff as differences
@@ -59,12 +58,13 @@ async def diff(
     if exit_code and changed:
         code = exit_codes.DIFFERENCES
     said = ", ".join(f"{count} {name}" for name, count in counts.items())
-    uids = [manifest.attempt.uid for _, manifest in sides]
+    attempts = [manifest.attempt for _, manifest in sides]
+    names = [f"{attempt.run}@{attempt.step} ({attempt.uid})" for attempt in attempts]
     command.output.summary(
-        f"{runs[0]} and {runs[1]}: {said}",
+        f"{names[0]} and {names[1]}: {said}",
         exit_code=code,
-        before=uids[0],
-        after=uids[1],
+        before=attempts[0].uid,
+        after=attempts[1].uid,
         bytes_verified=sum(one.bytes_verified for one in found),
         **counts,
     )

@@ -81,6 +81,24 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1.0/2.0 KiB" in terminal.getvalue()
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_colours_can_be_turned_off(monkeypatch: pytest.MonkeyPatch, plain: bool) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if plain:
+        monkeypatch.setenv("NO_COLOR", "1")
+
+    async def work() -> None:
+        async with shown(output(), "push") as progress:
+            progress.bytes_total, progress.bytes_done = 2048, 1024
+            await asyncio.sleep(1)
+
+    run_virtual(work())
+    assert ("\x1b[3" in terminal.getvalue()) is not plain
+
+
 def test_a_terminal_gets_nothing_when_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)

@@ -15,7 +15,7 @@ import pytest
 
 from ckptstore.cli import run
 from tests.cli.conftest import Cli
-from tests.cli.files import files_in, names_in
+from tests.cli.files import files_in, names_in, write_files
 
 COMMAND = (sys.executable, "-m", "ckptstore.cli.main")
 ENDED_S_MAX = 60
@@ -203,3 +203,46 @@ def test_a_sidecar_pushes_what_appears_until_it_is_stopped(
         process.send_signal(signal.SIGINT)
         assert ended(process)[0] == 130
     assert [line["step"] for line in cli("ls", store, "--json").of_type("checkpoint")] == [5]
+
+
+def with_descriptors(limit: int) -> tuple[str, ...]:
+    few = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}));"
+        "from ckptstore.cli.main import main; main()"
+    )
+    return (sys.executable, "-c", few)
+
+
+def test_few_descriptors_are_enough_for_many_files(store: Path, tmp_path: Path) -> None:
+    files = {f"{number:03d}": bytes([number]) * 10 for number in range(150)}
+    source = write_files(tmp_path / "many", files)
+    words = ("push", source, f"{store}/llama@1")
+    code, _, err = ended(start(*words, program=with_descriptors(64)))
+    assert code == 9
+    assert "too few file descriptors" in err
+    assert "ulimit -n" in err
+    code, _, err = ended(start(*words, program=with_descriptors(128)))
+    assert code == 0, err
+    back = ("restore", f"{store}/llama", tmp_path / "out")
+    code, _, err = ended(start(*back, program=with_descriptors(128)))
+    assert code == 0, err
+    assert files_in(tmp_path / "out") == files
+
+
+def test_a_checkpoint_is_restored_with_memory_for_a_part_of_it(
+    cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    """The data segment is bounded, far below what all of it together would take."""
+    source = write_files(tmp_path / "big", {})
+    source.mkdir()
+    with (source / "weights").open("wb") as file:
+        file.truncate(1 << 30)
+    assert cli("push", source, f"{store}/llama@1").code == 0
+    bounded = (
+        "import resource; resource.setrlimit(resource.RLIMIT_DATA, (850 << 20, 850 << 20));"
+        "from ckptstore.cli.main import main; main()"
+    )
+    words = ("restore", f"{store}/llama", tmp_path / "out", "--sparse")
+    code, _, err = ended(start(*words, program=(sys.executable, "-c", bounded)))
+    assert code == 0, err
+    assert (tmp_path / "out" / "weights").stat().st_size == 1 << 30
