@@ -29,6 +29,11 @@ class Sink:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
+    @property
+    def uploads_open(self) -> tuple[str, ...]:
+        with self._lock:
+            return self._objects.uploads_open
+
     def serve(self, listener: socket.socket) -> None:
         while True:
             connection, _ = listener.accept()

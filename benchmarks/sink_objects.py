@@ -47,6 +47,10 @@ class Objects:
         self._uploads: dict[str, Upload] = {}
         self._serial = itertools.count(1)
 
+    @property
+    def uploads_open(self) -> tuple[str, ...]:
+        return tuple(self._uploads)
+
     def forget(self) -> None:
         self._stored.clear()
         self._uploads.clear()

@@ -65,3 +65,12 @@ def test_a_forked_child_has_a_loop_of_its_own() -> None:
         os._exit(0 if own else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_the_private_loop_is_uvloops_where_that_is_installed() -> None:
+    pytest.importorskip("uvloop")
+
+    async def kind() -> str:
+        return type(asyncio.get_running_loop()).__module__
+
+    assert run_sync(kind, timeout_s=10).startswith("uvloop")
