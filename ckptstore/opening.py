@@ -160,7 +160,7 @@ async def _backend(location: StoreLocation, settings: Settings) -> ObjectStore:
         case "memory":
             return named_memory_store(location.container)
         case _:
-            return LocalStore(location.prefix)
+            return LocalStore(location.prefix, fsync=settings.local.fsync)
 
 
 async def _gcs(bucket: str, settings: Settings) -> ObjectStore:

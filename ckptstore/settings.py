@@ -10,6 +10,7 @@ from ckptstore.errors import UsageError
 from ckptstore.types import MIB
 
 ADDRESSING_STYLES: Final = ("auto", "path", "virtual")
+FSYNC_POLICIES: Final = ("always", "data", "never")
 ENCRYPTIONS: Final = ("AES256", "aws:kms", "aws:kms:dsse")
 OFFLINE_CLASSES: Final = ("GLACIER", "DEEP_ARCHIVE")
 
@@ -139,11 +140,30 @@ def _is_on(environment: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    """How durable a local directory is when power fails; a process that dies loses nothing anyway.
+
+    ``fsync="always"`` syncs every file and every directory that names it: what is committed
+    survives a power cut. ``"data"`` leaves out the directories: a power cut may lose the newest
+    checkpoints, decisions among them, so an attempt that was aborted may look undecided, but on
+    most file systems no file that has a name is torn. ``"never"`` leaves everything to the
+    kernel: a power cut may lose checkpoints, or damage committed ones, which the checksums
+    find. Only for what can be made again.
+    """
+
+    fsync: str = "always"
+
+    def __post_init__(self) -> None:
+        _one_of("fsync policy", self.fsync, FSYNC_POLICIES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     request: RequestSettings = field(default_factory=RequestSettings)
     transfer: TransferSettings = field(default_factory=TransferSettings)
     commit: CommitSettings = field(default_factory=CommitSettings)
     s3: S3Settings = field(default_factory=S3Settings)
+    local: LocalSettings = field(default_factory=LocalSettings)
     gcs: GcsSettings = field(default_factory=GcsSettings)
     deadline_s: float = 1800.0

@@ -18,8 +18,9 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EM
 class Publisher:
     """Names and directories below ``root``."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, sync_names: bool = True) -> None:
         self._root = root
+        self._sync_names = sync_names
         self._durable: set[str] = set()
 
     def create(self, temporary: str, path: str) -> os.stat_result:
@@ -30,7 +31,7 @@ class Publisher:
                 os.link(temporary, path, follow_symlinks=False)
             except FileExistsError:
                 # Whoever was refused may act on what it finds there, so that must last.
-                sync_directory(os.path.dirname(path))
+                self._sync(os.path.dirname(path))
                 raise
             except OSError as error:
                 if error.errno not in _NO_LINKS:
@@ -64,7 +65,7 @@ class Publisher:
                 ) from error
             else:
                 break
-        sync_directory(os.path.dirname(path))
+        self._sync(os.path.dirname(path))
         return status
 
     def ensure(self, path: str) -> None:
@@ -84,14 +85,18 @@ class Publisher:
             os.mkdir(path)
             made = True
         if made or below_root:
-            sync_directory(parent)
+            self._sync(parent)
         self._durable.add(path)
+
+    def _sync(self, directory: str) -> None:
+        if self._sync_names:
+            sync_directory(directory)
 
     def remove(self, path: str) -> None:
         """Unlink a file, and the directories above it that are empty then."""
         os.unlink(path)
         directory = os.path.dirname(path)
-        sync_directory(directory)
+        self._sync(directory)
         while directory != self._root:
             self._durable.discard(directory)
             try:

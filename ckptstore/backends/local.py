@@ -60,12 +60,20 @@ class LocalStore:
 
     Symbolic links below the root are neither followed nor listed, so no key leads out of it.
     A key cannot be another key's directory (``a`` and ``a/b``), as it could on an object store.
+    What ``fsync`` may be, and risks: ``LocalSettings``.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, threads_max: int = THREADS_MAX) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        threads_max: int = THREADS_MAX,
+        fsync: str = "always",
+    ) -> None:
         self._root = os.path.realpath(root)
         self._uploads = os.path.join(self._root, UPLOADS)
-        self._publisher = Publisher(self._root)
+        self._publisher = Publisher(self._root, sync_names=fsync == "always")
+        self._sync_data = fsync != "never"
         self._threads = Threads(threads_max)
         self._tainted: set[UploadId] = set()
 
@@ -113,7 +121,7 @@ class LocalStore:
             try:
                 with opened(temporary, os.O_WRONLY) as descriptor:
                     write_all(descriptor, pieces, 0, stop)
-                    os.fsync(descriptor)
+                    self._sync(descriptor)
                 stop.check()
                 if isinstance(mode, CreateOnly):
                     return _version(self._publisher.create(temporary, path))
@@ -177,7 +185,7 @@ class LocalStore:
                 found_bytes = os.fstat(descriptor).st_size
                 if found_bytes != size_bytes:
                     raise refused_completion(key, f"it has {found_bytes} bytes, not {size_bytes}")
-                os.fsync(descriptor)
+                self._sync(descriptor)
             stop.check()
             version = _version(self._publisher.replace(self._upload_path(upload_id), path))
             self._forget_upload(upload_id)
@@ -286,6 +294,10 @@ class LocalStore:
         except OSError:
             self._forget_upload(upload_id)
             raise
+
+    def _sync(self, descriptor: int) -> None:
+        if self._sync_data:
+            os.fsync(descriptor)
 
     def _forget_upload(self, upload_id: UploadId) -> None:
         path = self._upload_path(upload_id)

@@ -21,8 +21,12 @@ from ckptstore.errors import (
     StoreError,
     TransientStoreError,
     UnsupportedVerbError,
+    UsageError,
 )
 from ckptstore.integrity import crc64nvme
+from ckptstore.location import parse_store
+from ckptstore.opening import opened_store
+from ckptstore.settings import LocalSettings, Settings
 from ckptstore.types import Buffer, ByteRange, CreateOnly, Key, Part, UploadId, parse_key
 
 KEY = parse_key("runs/r/decision")
@@ -125,6 +129,30 @@ async def test_a_completed_upload_is_durable(
     name = steps.index("replace runs/r/decision")
     assert "sync temporary" in steps[:name]
     assert "sync runs/r" in steps[name:]
+
+
+@pytest.mark.parametrize(
+    ("policy", "synced"),
+    [("always", {"sync temporary", "sync runs/r"}), ("data", {"sync temporary"}), ("never", set())],
+)
+async def test_what_is_synced_is_what_the_settings_say(
+    root: Path, monkeypatch: pytest.MonkeyPatch, policy: str, synced: set[str]
+) -> None:
+    steps = Recorder(root, monkeypatch).steps
+    local = Settings(local=LocalSettings(fsync=policy))
+    async with opened_store(parse_store(str(root)), local) as store:
+        await store.put(KEY, b"x")
+        upload_id = await store.multipart_create(KEY)
+        etag = await store.put_part(KEY, upload_id, PART, [b"payload"], crc64nvme=CRC)
+        await store.multipart_complete(KEY, upload_id, [etag], size_bytes=7, crc64nvme=CRC)
+    found = [step for step in steps if step in ("sync temporary", "sync runs/r")]
+    assert set(found) == synced
+    assert len(found) == 2 * len(synced)
+
+
+def test_an_fsync_policy_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UsageError, match="always, data, never"):
+        LocalSettings(fsync="sometimes")
 
 
 @pytest.mark.parametrize("call", ["pwritev", "fsync", "replace"])
