@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import random
@@ -175,6 +176,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
+    gc.set_threshold(200_000, 50, 50)  # Millions of objects live here, and nearly all stay.
     # All ranks live in this one process: what each would decode for itself is decoded once.
     setattr(committer, "decode_decision", lru_cache(maxsize=4)(decode_decision))  # noqa: B010
     cases = [
