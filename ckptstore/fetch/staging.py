@@ -26,6 +26,7 @@ from ckptstore.fetch.plan import OutputFile
 
 T = TypeVar("T")
 
+REPLACED: Final = "replaced"
 SYNCED_TOGETHER: Final = 64  # By one thread; several at once share what the disk does for each.
 THREAD_S_MAX: Final = 60.0  # What a disk may take for one batch before we give up on a thread.
 
@@ -71,6 +72,7 @@ async def staged(
         raise  # It is somebody's.
     with journal:
         try:
+            await in_thread(_put_back, partial / REPLACED, final)
             await in_thread(_check_room, partial, size_bytes, file_count)
             yield Staging(root, journal)
             await _publish(root, final, replace)
@@ -202,8 +204,17 @@ def _contents(root: Path) -> tuple[list[Path], list[Path]]:
     return files, directories
 
 
+def _put_back(old: Path, final: Path) -> None:
+    """Undo what a process did that died while it put one directory in the place of another."""
+    with local_errors(old, "put it back where it was"):
+        if old.exists() and not final.exists():
+            old.rename(final)
+        elif old.exists():  # The new one took its place.
+            shutil.rmtree(old)
+
+
 def _appear(root: Path, final: Path, replace: bool) -> None:
-    old = root.with_name("replaced")
+    old = root.with_name(REPLACED)
     try:
         if replace and final.is_dir():
             final.rename(old)

@@ -138,6 +138,20 @@ async def test_a_directory_is_replaced_only_once_the_new_one_is_whole(tmp_path: 
     assert names_in(tmp_path) == ["out"]
 
 
+async def test_what_was_to_be_replaced_is_put_back_after_a_crash(tmp_path: Path) -> None:
+    """It died between the two renames, and then the checkpoint turns out to be damaged."""
+    store, manifest = await saved()
+    left = await cut_short(store, manifest, tmp_path / "out")
+    (left / "replaced").mkdir()
+    (left / "replaced" / "old").write_text("precious")
+    await store.put(manifest.shards[0].key, b"damaged")
+    (left / "journal").unlink()
+    with pytest.raises(IntegrityError):
+        await restored(store, manifest, tmp_path / "out", care=Care(replace=True))
+    assert (tmp_path / "out" / "old").read_text() == "precious"
+    assert names_in(tmp_path) == ["out"]
+
+
 async def test_zeros_can_be_holes(tmp_path: Path) -> None:
     from tests.cli.files import pushed
 
