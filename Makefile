@@ -6,6 +6,9 @@ VENV := .venv
 READY := $(VENV)/.ready
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/pytest -q -n 2
+# All tests pass with compression on; these go through all that it touches.
+COMPRESSED := tests/faults/test_sweep_save.py tests/faults/test_sweep_restore.py tests/sync \
+	tests/cli/test_restore.py tests/torch/test_round_trip.py tests/torch/test_reader.py
 BENCH := .venv-bench
 
 .PHONY: setup demo test check bench bench-smoke servers-up servers-down fmt
@@ -27,6 +30,7 @@ test: check bench-smoke integration
 # Everything that needs no server and no network.
 check: lint types layers
 	$(PYTEST) tests --ignore=tests/integration
+	CKPTSTORE_COMPRESS=1 $(PYTEST) $(COMPRESSED)
 
 lint: $(READY)
 	$(RUN)/ruff check .

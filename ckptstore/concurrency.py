@@ -13,6 +13,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 REQUESTS_IN_FLIGHT_MAX: Final = 64
+THREAD_S_MAX: Final = 60.0  # What a disk may take for one batch before we give up on a thread.
 
 
 @asynccontextmanager
@@ -41,6 +42,16 @@ async def map_concurrently(
     async with task_group() as group:
         tasks = [group.create_task(placed(item)) for item in items]
     return [task.result() for task in tasks]
+
+
+async def in_thread(work: Callable[..., T], *arguments: object) -> T:
+    """Run ``work`` in a thread; when cancelled, wait for it, for it still uses what is ours."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running}, timeout=THREAD_S_MAX)
+        raise
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -18,6 +18,7 @@ from ckptstore.errors import (
     CheckpointInDoubtError,
     CkptStoreError,
 )
+from ckptstore.manifest.dtypes import FLOAT_WIDTHS
 from ckptstore.manifest.layout import data_key
 from ckptstore.manifest.model import (
     Abort,
@@ -33,12 +34,14 @@ from ckptstore.manifest.model import (
     StoreRecord,
     TensorEntry,
 )
+from ckptstore.packing import Numbers
 from ckptstore.progress import Progress
 from ckptstore.restore.verify import check_arrived
 from ckptstore.settings import CommitSettings, Settings
 from ckptstore.store import ObjectStore
 from ckptstore.types import Key
-from ckptstore.upload.uploader import ShardSource, Uploader
+from ckptstore.upload.source import ShardSource, stored_kind
+from ckptstore.upload.uploader import Uploader
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,14 @@ class Contents:
     paths: dict[str, tuple[str | int, ...]] | None = None
     versions: dict[str, str] | None = None
     metrics: dict[str, float] | None = None
+
+    def numbers(self, shards: int) -> list[list[Numbers]]:
+        """Return where floating-point numbers lie in each of the shards."""
+        found: list[list[Numbers]] = [[] for _ in range(shards)]
+        for entry in self.tensors:
+            if (width := FLOAT_WIDTHS.get(entry.dtype, 1)) > 1:
+                found[entry.shard].append(Numbers(entry.start, entry.stop, width))
+        return found
 
 
 async def save_checkpoint(
@@ -199,7 +210,7 @@ class _RankSave:
         self, uploader: Uploader, sources: Sequence[ShardSource], contents: Contents
     ) -> RankRecord:
         """Upload, unless the attempt is decided meanwhile: then there is nothing to write for."""
-        uploading = asyncio.ensure_future(self._durable(uploader, sources))
+        uploading = asyncio.ensure_future(self._durable(uploader, sources, contents))
         watching = asyncio.ensure_future(self._decided_meanwhile())
         try:
             await asyncio.wait({uploading, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -226,10 +237,12 @@ class _RankSave:
         )
 
     async def _durable(
-        self, uploader: Uploader, sources: Sequence[ShardSource]
+        self, uploader: Uploader, sources: Sequence[ShardSource], contents: Contents
     ) -> tuple[ShardEntry, ...]:
         """Upload; where nobody looked at what arrived, see that it did."""
-        shards = await uploader.upload(self._keyed(sources))
+        keyed = self._keyed(sources)
+        numbers = dict(zip((key for key, _ in keyed), contents.numbers(len(keyed)), strict=True))
+        shards = await uploader.upload(keyed, numbers=numbers)
         if self.reads_back:
             await check_arrived(self.store, shards, settings=self.settings.transfer)
         return shards
@@ -254,7 +267,7 @@ class _RankSave:
                     self.attempt.uid,
                     self.rank,
                     index,
-                    source.kind,
+                    stored_kind(source, self.settings.transfer),
                     fan_out=self.fan_out,
                 ),
                 source,

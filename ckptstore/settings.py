@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ckptstore.errors import UsageError
 from ckptstore.types import MIB
+
+COMPRESS_VARIABLE: Final = "CKPTSTORE_COMPRESS"
+_YES: Final = ("1", "true", "yes", "on")
+_NO: Final = ("", "0", "false", "no", "off")
 
 ADDRESSING_STYLES: Final = ("auto", "path", "virtual")
 FSYNC_POLICIES: Final = ("always", "data", "never")
@@ -42,12 +47,35 @@ class RequestSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """Compress every block with zstd, where that makes it smaller, before it is sent.
+
+    ``level`` 1 is as good as any for weights: higher ones cost more and bring nothing.
+    """
+
+    level: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.level <= 19:
+            raise UsageError(f"the level of compression must be from 1 to 19: {self.level}")
+
+
+def compression_wished() -> Compression | None:
+    """Return what the environment says: ``CKPTSTORE_COMPRESS=1``, or nothing."""
+    wish = os.environ.get(COMPRESS_VARIABLE, "").strip().lower()
+    if wish not in (*_YES, *_NO):
+        raise UsageError(f"{COMPRESS_VARIABLE} must be 1 or 0: {wish!r}")
+    return Compression() if wish in _YES else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransferSettings:
     """How bytes are cut and how many are under way at once."""
 
     block_size_bytes: int = 4 * MIB
     part_size_bytes: int = 16 * MIB
     in_flight_bytes_max: int = 256 * MIB
+    compression: Compression | None = field(default_factory=compression_wished)
 
     def __post_init__(self) -> None:
         if self.block_size_bytes <= 0 or self.part_size_bytes < self.block_size_bytes:

@@ -6,7 +6,15 @@ from collections import Counter
 
 import pytest
 
+from ckptstore.settings import COMPRESS_VARIABLE
+
 pytest.register_assert_rewrite("ckptstore.testing.conformance")
+
+
+@pytest.fixture
+def stored_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of where bytes lie in the store and how many they are."""
+    monkeypatch.delenv(COMPRESS_VARIABLE, raising=False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

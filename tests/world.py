@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from ckptstore.clock import Deadline
 from ckptstore.commit.begin import begin_attempt, claim_incarnation
 from ckptstore.manifest.layout import ShardKind
 from ckptstore.manifest.model import Attempt, Commit, FileEntry, StoreRecord
 from ckptstore.opening import layered
 from ckptstore.save import Contents, save_checkpoint
-from ckptstore.settings import Settings, TransferSettings
+from ckptstore.settings import Settings, TransferSettings, compression_wished
 from ckptstore.store import ObjectStore
 from ckptstore.testing.virtual_time import VirtualClock
 from ckptstore.types import Buffer, ByteRange
@@ -24,6 +26,10 @@ SETTINGS = Settings(
 )
 RECORD = StoreRecord(
     store_id="s", fan_out=4, create_only=True, created_unix_s=0.0, created_by="a test"
+)
+
+only_stored_as_it_is = pytest.mark.skipif(
+    compression_wished() is not None, reason="is about where bytes lie in the store"
 )
 
 

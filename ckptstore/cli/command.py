@@ -31,6 +31,13 @@ class Command:
 
         return opened_store(location, self.settings)
 
+    def with_compression(self, wished: bool) -> Command:
+        """Return the command that compresses what it writes, or does not."""
+        from ckptstore.settings import Compression
+
+        transfer = replace(self.settings.transfer, compression=Compression() if wished else None)
+        return replace(self, settings=replace(self.settings, transfer=transfer))
+
     def with_s3(self, **chosen: Any) -> Command:  # noqa: ANN401
         """Return the command with these settings of S3; what is ``None`` stays as it was."""
         s3 = replace(

@@ -55,6 +55,9 @@ async def push(
     again: Annotated[
         bool, typer.Option("--again", help="Push although the step is committed already.")
     ] = False,
+    compress: Annotated[
+        bool, typer.Option("--compress", help="Compress what gets smaller by it, with zstd.")
+    ] = False,
     *,
     node: Node,
     watch: Watch,
@@ -85,7 +88,7 @@ async def push(
     each push; what fails is tried again at the next look. A signal ends it: exit code 130.
     """
     run = parse_run(checkpoint)
-    command = command.with_s3(**asdict(s3))
+    command = command.with_s3(**asdict(s3)).with_compression(compress)
     if watch.watch:
         if again or node != Node() or run.selector != Latest():
             raise UsageError("--watch pushes from one node to a run; leave --again and the @ away")

@@ -126,11 +126,14 @@ def _show_objects(output: Output, manifest: Manifest) -> None:
                 rank=record.rank,
                 object=shard.key,
                 bytes=shard.size_bytes,
+                content_bytes=shard.content_bytes,
                 crc64nvme=shard.crc64nvme,
                 holds=names,
             )
             holds = names[0] if len(names) == 1 else f"{len(names)} entries"
             size = human_bytes(shard.size_bytes)
+            if shard.packed is not None:
+                size += f" of {human_bytes(shard.content_bytes)}"
             rows.append([str(record.rank), shard.key, size, shard.crc64nvme, holds])
     output.text("")
     output.table(OBJECTS, rows)

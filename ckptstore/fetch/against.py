@@ -80,9 +80,9 @@ def _compared(file: OutputFile, extents: list[Extent], location: Path) -> Compar
 def _of_data(file: OutputFile, extents: list[Extent], descriptor: int) -> Compared:
     for extent in extents:
         shard = extent.shard
-        if (extent.start, extent.stop) != (0, shard.size_bytes):
+        if (extent.start, extent.stop) != (0, shard.content_bytes):
             return Compared(UNKNOWN, file.path, 0, "its checksums cover other bytes as well")
-        for block, expected in enumerate(unpack_crcs(shard.block_crcs)):
+        for block, expected in enumerate(unpack_crcs(shard.content_crcs)):
             at = block * shard.block_size_bytes
             data = os.pread(descriptor, shard.block_size_bytes, extent.placement.base + at)
             if block_crcs([memoryview(data)], shard.block_size_bytes) != (expected,):

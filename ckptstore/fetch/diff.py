@@ -134,11 +134,11 @@ def _piece_change(before: Piece, after: Piece) -> Change:
 
 
 def _crc(piece: Piece, block: int) -> str:
-    return piece.shard.block_crcs[16 * block : 16 * (block + 1)]
+    return piece.shard.content_crcs[16 * block : 16 * (block + 1)]
 
 
 def _is_inside(piece: Piece, block: int) -> bool:
     """Tell whether a block holds bytes of this piece only."""
     size_bytes = piece.shard.block_size_bytes
-    stop = min((block + 1) * size_bytes, piece.shard.size_bytes)
+    stop = min((block + 1) * size_bytes, piece.shard.content_bytes)
     return piece.span.start <= block * size_bytes and stop <= piece.span.stop

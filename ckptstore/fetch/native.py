@@ -56,8 +56,8 @@ def _add_whole(draft: _Draft, record: Ready) -> dict[str, Any]:
     for index, shard in enumerate(record.shards):
         if index not in pushed:
             path = _name(record, index)
-            draft.files.append(OutputFile(path=path, size_bytes=shard.size_bytes))
-            draft.add_span(path, 0, shard, 0, shard.size_bytes)
+            draft.files.append(OutputFile(path=path, size_bytes=shard.content_bytes))
+            draft.add_span(path, 0, shard, 0, shard.content_bytes)
             plain["shards"][index]["file"] = path
     return dict(plain)
 
@@ -115,8 +115,7 @@ def _by_shard(entries: list[S]) -> list[tuple[int, list[S]]]:
 
 
 def _name(record: Ready, index: int) -> str:
-    suffix = record.shards[index].key.rpartition("/")[2].rpartition(".")[2]
-    return f"{record.rank:06d}-{index:04d}.{suffix}"
+    return f"{record.rank:06d}-{index:04d}.{record.shards[index].content_suffix}"
 
 
 def _sharding(chunks: Sequence[TensorEntry]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import assert_never
 
+from ckptstore.concurrency import in_thread
 from ckptstore.errors import IntegrityError, UsageError
 from ckptstore.fetch import torch_file
 from ckptstore.fetch.against import is_same
@@ -18,7 +19,7 @@ from ckptstore.fetch.native import plan_native
 from ckptstore.fetch.plan import FetchPlan
 from ckptstore.fetch.pushed import plan_pushed
 from ckptstore.fetch.selection import Selection
-from ckptstore.fetch.staging import create_files, in_thread, local_errors, staged
+from ckptstore.fetch.staging import create_files, local_errors, staged
 from ckptstore.fetch.write import reread, write_extents
 from ckptstore.integrity import sha256_hex
 from ckptstore.manifest.model import Attempt, Manifest, Ready

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from ckptstore.backends._diagnose import RESOURCE_ERRNOS, resource_error
-from ckptstore.concurrency import map_concurrently
+from ckptstore.concurrency import in_thread, map_concurrently
 from ckptstore.errors import (
     CkptStoreError,
     ConflictError,
@@ -24,11 +23,8 @@ from ckptstore.errors import (
 from ckptstore.fetch.journal import Journal
 from ckptstore.fetch.plan import OutputFile
 
-T = TypeVar("T")
-
 REPLACED: Final = "replaced"
 SYNCED_TOGETHER: Final = 64  # By one thread; several at once share what the disk does for each.
-THREAD_S_MAX: Final = 60.0  # What a disk may take for one batch before we give up on a thread.
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +82,6 @@ async def staged(
         finally:
             if not keep:
                 shutil.rmtree(partial, ignore_errors=True)
-
-
-async def in_thread(work: Callable[..., T], *arguments: object) -> T:
-    """Run ``work`` in a thread; when cancelled, wait for it, for it still uses our files."""
-    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait({running}, timeout=THREAD_S_MAX)
-        raise
 
 
 @contextmanager

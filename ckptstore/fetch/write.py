@@ -9,10 +9,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ckptstore.concurrency import map_concurrently, task_group
+from ckptstore.concurrency import in_thread, map_concurrently, task_group
 from ckptstore.errors import IntegrityError
 from ckptstore.fetch.plan import Extent, FetchPlan, OutputFile, plan_batches
-from ckptstore.fetch.staging import Staging, in_thread, local_errors, sync_files, write_at
+from ckptstore.fetch.staging import Staging, local_errors, sync_files, write_at
 from ckptstore.integrity import crc64nvme
 from ckptstore.progress import Progress
 from ckptstore.restore.reader import CheckedReader, Wanted

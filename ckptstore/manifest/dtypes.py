@@ -35,3 +35,11 @@ SAFETENSORS: Final = {  # By torch's names. One that is not here is stored as ra
     "float64": Dtype("F64", 8),
     "complex64": Dtype("C64", 8),
 }
+FLOAT_WIDTHS: Final = {  # In bytes. Of a complex number, each part is one.
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 4,
+    "complex128": 8,
+}

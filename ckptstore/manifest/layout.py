@@ -35,6 +35,7 @@ class ShardKind(Enum):
     TENSORS = "safetensors"
     ITEMS = "bytes"
     FILE = "file"
+    PACKED = "packed"  # Any of them, compressed; the rank record says which.
 
 
 @dataclass(frozen=True, slots=True, order=True)

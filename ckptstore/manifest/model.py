@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from ckptstore.integrity import whole_crc
-from ckptstore.manifest.layout import check_run, check_tag, check_uid, parse_uid
+from ckptstore.manifest.layout import ShardKind, check_run, check_tag, check_uid, parse_uid
+from ckptstore.packing import block_sizes
 from ckptstore.types import Key, parse_key
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -73,10 +74,32 @@ class Attempt(Record, frozen=True, kw_only=True, tag="BEGIN", tag_field="type"):
             raise ValueError(f"attempt {self.uid} is not one at step {self.step}")
 
 
-class ShardEntry(Record, frozen=True, kw_only=True):
+class Packed(Record, frozen=True, kw_only=True):
+    """What a compressed shard was before: its size, and the checksum of each of its blocks.
+
+    ``stored_sizes`` says how many bytes each block takes in the store; as many as it has means
+    that it lies there as it is, and fewer, as a frame of ``codec``. ``widths`` holds a digit a
+    block: how long the numbers are whose bytes were sorted before (1 where none were).
+    """
+
+    codec: Literal["zstd"] = "zstd"
+    kind: ShardKind
+    size_bytes: Count
+    block_crcs: str
+    stored_sizes: tuple[Count, ...]
+    widths: Annotated[str, msgspec.Meta(pattern="^[1248]*$")]
+
+    def __post_init__(self) -> None:
+        if self.kind is ShardKind.PACKED:
+            raise ValueError("what was packed cannot have been packed before")
+
+
+class ShardEntry(Record, frozen=True, kw_only=True, omit_defaults=True):
     """One data object: its size, the checksum of each of its blocks and of the whole.
 
-    ``block_crcs`` holds 16 hexadecimal digits a block, one block after the other.
+    ``block_crcs`` holds 16 hexadecimal digits a block, one block after the other. All this is
+    about the object as it lies in the store. What ``packed`` says is about what went into it,
+    and so is every span that points into a shard; blocks are as large there as here.
     """
 
     key: Key
@@ -85,6 +108,7 @@ class ShardEntry(Record, frozen=True, kw_only=True):
     part_size_bytes: Annotated[int, msgspec.Meta(ge=1)]
     crc64nvme: Crc
     block_crcs: str
+    packed: Packed | None = None
 
     def __post_init__(self) -> None:
         parse_key(self.key)
@@ -94,6 +118,39 @@ class ShardEntry(Record, frozen=True, kw_only=True):
         whole = whole_crc(unpack_crcs(self.block_crcs), self.block_size_bytes, self.size_bytes)
         if pack_crcs([whole]) != self.crc64nvme:
             raise ValueError(f"checksums of the blocks of {self.key} do not make up that of it all")
+        if self.packed is not None:
+            self._check_packed(self.packed)
+
+    def _check_packed(self, packed: Packed) -> None:
+        sizes = tuple(block_sizes(packed.size_bytes, self.block_size_bytes))
+        counts = {len(packed.block_crcs) / 16, len(packed.stored_sizes), len(packed.widths)}
+        if counts != {len(sizes)}:
+            raise ValueError(f"{self.key} was packed from {len(sizes)} blocks and says otherwise")
+        unpack_crcs(packed.block_crcs)
+        pairs = zip(packed.stored_sizes, sizes, strict=True)
+        if any(not 0 < stored <= raw for stored, raw in pairs):
+            raise ValueError(f"a block of {self.key} is empty, or larger packed than it was")
+        if sum(packed.stored_sizes) != self.size_bytes:
+            raise ValueError(f"the packed blocks of {self.key} do not make up all of it")
+
+    @property
+    def stored(self) -> ShardEntry:
+        """This object as it lies in the store, whatever went into it."""
+        return self if self.packed is None else msgspec.structs.replace(self, packed=None)
+
+    @property
+    def content_bytes(self) -> int:
+        """How many bytes there are for spans to point into."""
+        return self.size_bytes if self.packed is None else self.packed.size_bytes
+
+    @property
+    def content_crcs(self) -> str:
+        return self.block_crcs if self.packed is None else self.packed.block_crcs
+
+    @property
+    def content_suffix(self) -> str:
+        """How the name of a file with the content should end."""
+        return self.key.rpartition(".")[2] if self.packed is None else self.packed.kind.value
 
 
 class Span(Record, frozen=True, kw_only=True):
@@ -171,7 +228,7 @@ class Ready(Record, frozen=True, kw_only=True, tag="READY", tag_field="type"):
         for entry in (*self.tensors, *self.items, *self.files):
             if entry.shard >= len(self.shards):
                 raise ValueError(f"entry points at shard {entry.shard} of {len(self.shards)}")
-            if entry.stop > self.shards[entry.shard].size_bytes:
+            if entry.stop > self.shards[entry.shard].content_bytes:
                 raise ValueError(f"entry reaches past {self.shards[entry.shard].key}")
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 from ckptstore.budget import ByteBudget
-from ckptstore.concurrency import task_group
+from ckptstore.concurrency import in_thread, task_group
 from ckptstore.errors import (
     Damage,
     IntegrityError,
@@ -17,7 +17,8 @@ from ckptstore.errors import (
     TruncatedObjectError,
 )
 from ckptstore.integrity import block_crcs
-from ckptstore.manifest.model import ShardEntry, unpack_crcs
+from ckptstore.manifest.model import Packed, ShardEntry, unpack_crcs
+from ckptstore.packing import INLINE_BYTES_MAX, UnpackError, unpack_block
 from ckptstore.progress import Progress
 from ckptstore.restore.plan import DirectRead, Read, plan_reads
 from ckptstore.settings import TransferSettings
@@ -82,12 +83,13 @@ class CheckedReader:
         damage = await self._read_once(shard, byte_range, target)
         return damage and await self._read_once(shard, byte_range, target)
 
-    def hold(self, size_bytes: int) -> AbstractAsyncContextManager[None]:
-        return self._budget.hold(size_bytes)
+    def hold(self, shard: ShardEntry, byte_range: ByteRange) -> AbstractAsyncContextManager[None]:
+        """Wait for room to read these blocks into memory that is made for them."""
+        return self._room(shard, byte_range, byte_range.size_bytes)
 
     def whole(self, shard: ShardEntry) -> list[ByteRange]:
         """Return the ranges to read all of a shard in."""
-        ranges = [ByteRange(0, shard.size_bytes)] if shard.size_bytes else []
+        ranges = [ByteRange(0, shard.content_bytes)] if shard.content_bytes else []
         reads = self._plan_ranges(shard, ranges, self._settings.part_size_bytes)
         return [read.byte_range for read in reads]
 
@@ -103,7 +105,7 @@ class CheckedReader:
     ) -> list[Read]:
         return plan_reads(
             ranges,
-            size_bytes=shard.size_bytes,
+            size_bytes=shard.content_bytes,
             block_size_bytes=shard.block_size_bytes,
             read_size_bytes=read_size_bytes,
         )
@@ -112,9 +114,10 @@ class CheckedReader:
         size_bytes = read.byte_range.size_bytes
         if isinstance(read, DirectRead):  # Into memory that is there already.
             target = wants[read.wanted].target[read.target : read.target + size_bytes]
-            await self._read_right(wants[0].shard, read.byte_range, target)
+            async with self._room(wants[0].shard, read.byte_range, 0):
+                await self._read_right(wants[0].shard, read.byte_range, target)
         else:
-            async with self._budget.hold(size_bytes):
+            async with self.hold(wants[0].shard, read.byte_range):
                 scratch = memoryview(bytearray(size_bytes))
                 await self._read_right(wants[0].shard, read.byte_range, scratch)
                 for copy in read.copies:
@@ -136,27 +139,78 @@ class CheckedReader:
         self, shard: ShardEntry, byte_range: ByteRange, target: memoryview
     ) -> tuple[Damage, ...]:
         first = byte_range.start // shard.block_size_bytes
+        unreadable: dict[int, str] = {}
         try:
-            await self._store.get_into(shard.key, byte_range, target)
+            if shard.packed is None:
+                await self._store.get_into(shard.key, byte_range, target)
+            else:
+                unreadable = await self._get_packed(shard, shard.packed, byte_range, target)
         except ObjectNotFoundError:
             return (Damage(shard.key, first, byte_range.start, "an object", "missing"),)
         except TruncatedObjectError as error:
             expected = f"{shard.size_bytes} bytes"
             return (Damage(shard.key, first, byte_range.start, expected, error.detail),)
-        return _damage(shard, first, target)
+        return _damage(shard, first, target, unreadable)
+
+    def _room(
+        self, shard: ShardEntry, byte_range: ByteRange, size_bytes: int
+    ) -> AbstractAsyncContextManager[None]:
+        """Wait for room for so many bytes, and for what is read to be unpacked, if it is."""
+        if shard.packed is not None:
+            size_bytes += _stored_range(shard, shard.packed, byte_range).size_bytes
+        return self._budget.hold(size_bytes) if size_bytes else nullcontext()
+
+    async def _get_packed(
+        self, shard: ShardEntry, packed: Packed, byte_range: ByteRange, target: memoryview
+    ) -> dict[int, str]:
+        """Like ``get_into``, and return which blocks could not be unpacked, and why."""
+        stored_range = _stored_range(shard, packed, byte_range)
+        stored = memoryview(bytearray(stored_range.size_bytes))
+        await self._store.get_into(shard.key, stored_range, stored)
+        first = byte_range.start // shard.block_size_bytes
+        work = (packed, first, shard.block_size_bytes, stored, target)
+        if len(target) <= INLINE_BYTES_MAX:
+            return _unpack(*work)
+        return await in_thread(_unpack, *work)
 
 
-def _damage(shard: ShardEntry, first: int, target: memoryview) -> tuple[Damage, ...]:
+def _unpack(
+    packed: Packed, first: int, block_size_bytes: int, stored: memoryview, target: memoryview
+) -> dict[int, str]:
+    unreadable: dict[int, str] = {}
+    at = 0
+    for index, start in enumerate(range(0, len(target), block_size_bytes), first):
+        end = at + packed.stored_sizes[index]
+        block = target[start : start + block_size_bytes]
+        try:
+            unpack_block(stored[at:end], int(packed.widths[index]), block)
+        except UnpackError as error:
+            unreadable[index] = str(error)
+        at = end
+    return unreadable
+
+
+def _stored_range(shard: ShardEntry, packed: Packed, byte_range: ByteRange) -> ByteRange:
+    """Return where whole blocks of the content lie in the object."""
+    first = byte_range.start // shard.block_size_bytes
+    last = -(-byte_range.stop // shard.block_size_bytes)
+    start = sum(packed.stored_sizes[:first])
+    return ByteRange(start, start + sum(packed.stored_sizes[first:last]))
+
+
+def _damage(
+    shard: ShardEntry, first: int, target: memoryview, unreadable: Mapping[int, str]
+) -> tuple[Damage, ...]:
     found = block_crcs([target], shard.block_size_bytes)
-    digits = shard.block_crcs[16 * first : 16 * (first + len(found))]
+    digits = shard.content_crcs[16 * first : 16 * (first + len(found))]
     return tuple(
         Damage(
             shard.key,
-            first + index,
-            (first + index) * shard.block_size_bytes,
+            index,
+            index * shard.block_size_bytes,
             f"{expected:016x}",
-            f"{crc:016x}",
+            unreadable.get(index, f"{crc:016x}"),
         )
-        for index, (expected, crc) in enumerate(zip(unpack_crcs(digits), found, strict=True))
-        if expected != crc
+        for index, (expected, crc) in enumerate(zip(unpack_crcs(digits), found, strict=True), first)
+        if expected != crc or index in unreadable
     )

@@ -132,7 +132,7 @@ async def verify_sample(
     async def verify(unit: Unit) -> tuple[Damage, ...]:
         if unit.shard.key in broken:
             return ()
-        async with reader.hold(unit.byte_range.size_bytes):
+        async with reader.hold(unit.shard, unit.byte_range):
             target = memoryview(bytearray(unit.byte_range.size_bytes))
             found = await reader.check_blocks(unit.shard, unit.byte_range, target)
         if not found:

@@ -47,7 +47,7 @@ async def verify_shards(
     """
     progress = progress or Progress()
     progress.objects_total += len(shards)
-    progress.bytes_total += sum(shard.size_bytes for shard in shards)
+    progress.bytes_total += sum(shard.content_bytes for shard in shards)
     before = progress.bytes_done
     reader = CheckedReader(store, settings)
 
@@ -107,7 +107,7 @@ async def _verify_shard(
         return (found,)
     damaged: list[Damage] = []
     for byte_range in reader.whole(shard):
-        async with reader.hold(byte_range.size_bytes):
+        async with reader.hold(shard, byte_range):
             target = memoryview(bytearray(byte_range.size_bytes))
             bad = await reader.check_blocks(shard, byte_range, target)
         damaged += bad

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ckptstore.clock import Clock, Deadline
@@ -73,7 +73,7 @@ class StoredShard:
 
     def __init__(self, reader: CheckedReader, shard: ShardEntry) -> None:
         self._reader = reader
-        self._shard = shard
+        self._shard = shard.stored
 
     def __repr__(self) -> str:
         return f"StoredShard({self._shard.key})"
@@ -117,7 +117,8 @@ class Transfer:
         self._settings = settings
         self._progress = progress
         self._reader = CheckedReader(source.store, settings)
-        self._uploader = Uploader(target.store, settings, progress=progress)
+        as_it_is = replace(settings, compression=None)
+        self._uploader = Uploader(target.store, as_it_is, progress=progress)
 
     async def copy_checkpoint(self, commit: Commit, *, deadline: Deadline) -> Copied:
         """Make the target hold the checkpoint, its decision last; what is there is not sent again.

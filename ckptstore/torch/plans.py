@@ -21,7 +21,7 @@ from ckptstore.torch.shards import BrokenShard, Segments, bytes_segments, tensor
 from ckptstore.torch.tensors import dtype_name
 from ckptstore.torch.threads import in_thread
 from ckptstore.types import Buffer
-from ckptstore.upload.uploader import ShardSource
+from ckptstore.upload.source import ShardSource
 
 
 @dataclass(frozen=True)

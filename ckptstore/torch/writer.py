@@ -30,6 +30,7 @@ from ckptstore.torch.identity import checked_step, is_run_url, step_of
 from ckptstore.torch.plans import RankPlan, laid_out, lay_out_plan
 from ckptstore.torch.registry import lineage_of, next_number
 from ckptstore.types import Key
+from ckptstore.upload.source import stored_kind
 
 logger = logging.getLogger(__name__)
 
@@ -208,9 +209,10 @@ class StorageWriter(DcpStorageWriter):
 
     def _results(self, plan: SavePlan, rank_plan: RankPlan, begun: Begun) -> list[WriteResult]:
         attempt, fan_out = begun.attempt, begun.record.fan_out
+        kinds = [stored_kind(source, self.settings.transfer) for source in rank_plan.sources]
         keys = [
-            data_key(attempt.run, attempt.uid, self._rank, index, source.kind, fan_out=fan_out)
-            for index, source in enumerate(rank_plan.sources)
+            data_key(attempt.run, attempt.uid, self._rank, index, kind, fan_out=fan_out)
+            for index, kind in enumerate(kinds)
         ]
         return [
             WriteResult(

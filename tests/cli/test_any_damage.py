@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("stored_as_it_is")
+
 Damage = Callable[[bytes, int], bytes]
 
 

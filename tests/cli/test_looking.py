@@ -16,6 +16,8 @@ from ckptstore.manifest.model import Attempt, Ready
 from tests.cli.conftest import Cli
 from tests.cli.tensors import Array, Box, RankState, save_tensors
 
+pytestmark = pytest.mark.usefixtures("stored_as_it_is")
+
 CLOCK = SystemClock()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ def test_a_full_verify_is_noted_and_gc_counts_on_it(
     assert actions == {500: "keep", 400: "keep", 300: "keep", 200: "delete", 100: "delete"}
 
 
+@pytest.mark.usefixtures("stored_as_it_is")
 def test_a_damaged_checkpoint_is_never_noted(cli: Cli, run: str, store: Path) -> None:
     victim = next(path for path in store.rglob("*.file") if path.stat().st_size > 2)
     victim.write_bytes(victim.read_bytes()[::-1])

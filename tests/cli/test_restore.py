@@ -64,6 +64,7 @@ def test_a_step_that_is_not_there_names_those_that_are(cli: Cli, run: str, tmp_p
     assert "no committed checkpoint @150; committed steps near it: 100, 200" in ended.err
 
 
+@pytest.mark.usefixtures("stored_as_it_is")
 def test_damage_is_an_integrity_failure_that_names_the_place(
     cli: Cli, run: str, store: Path, tmp_path: Path
 ) -> None:

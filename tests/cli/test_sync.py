@@ -32,6 +32,7 @@ def other(tmp_path: Path) -> Path:
     return tmp_path / "other"
 
 
+@pytest.mark.usefixtures("stored_as_it_is")
 def test_the_result_is_one_line(cli: Cli, run: str, store: Path, other: Path) -> None:
     ended = cli("sync", store, other)
     assert ended.code == 0
@@ -65,6 +66,7 @@ def test_what_arrives_verifies_and_restores(
     assert first == second
 
 
+@pytest.mark.usefixtures("stored_as_it_is")
 def test_json_says_what_became_of_each(cli: Cli, run: str, store: Path, other: Path) -> None:
     assert cli("sync", store, other, "--newest", 1, "--json").summary["new"] == 1
     ended = cli("sync", store, other, "--json")
@@ -85,6 +87,7 @@ def test_json_says_what_became_of_each(cli: Cli, run: str, store: Path, other: P
     }
 
 
+@pytest.mark.usefixtures("stored_as_it_is")
 def test_a_dry_run_says_what_and_how_much_and_writes_nothing(
     cli: Cli, run: str, store: Path, other: Path
 ) -> None:

@@ -12,6 +12,8 @@ import pytest
 from ckptstore.backends.memory import named_memory_store
 from tests.cli.conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("stored_as_it_is")
+
 
 def newest_objects(store: Path, run: str = "llama") -> list[Path]:
     """Return the data objects of the newest checkpoint, in the order of their numbers."""

@@ -21,6 +21,7 @@ from ckptstore.torch.targets import narrowed
 from ckptstore.torch.tensors import dtype_named
 from tests.torch.ranks import run_ranks
 from tests.torch.worlds import SMALL, bits, manifest_of, random_bits
+from tests.world import only_stored_as_it_is
 
 SHAPES = {"even": (16, 12), "uneven": (7, 5), "few rows": (2, 300), "cube": (5, 6, 7)}
 DTYPES = (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64)
@@ -102,6 +103,7 @@ def test_a_rank_records_the_paths_of_what_it_saved_itself(saved_by_four: str) ->
         assert record.paths.keys() == names
 
 
+@only_stored_as_it_is
 def test_any_reader_of_the_format_opens_every_shard(saved_by_four: str) -> None:
     manifest = manifest_of(saved_by_four)
     root = Path(saved_by_four).parent
@@ -118,6 +120,7 @@ def test_any_reader_of_the_format_opens_every_shard(saved_by_four: str) -> None:
     assert seen > 4 * len(SHAPES) * len(DTYPES)
 
 
+@only_stored_as_it_is
 def test_torch_s_own_reader_of_the_format_loads_it_all(saved_by_four: str, tmp_path: Path) -> None:
     for shard in manifest_of(saved_by_four).shards:
         if shard.key.endswith(".safetensors"):

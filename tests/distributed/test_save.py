@@ -31,7 +31,17 @@ from ckptstore.restore.verify import verify_shards
 from ckptstore.store import ObjectStore
 from ckptstore.testing.faults import Fault, FaultLayer
 from ckptstore.testing.virtual_time import run_virtual
-from tests.world import DATA, RECORD, RUN, SETTINGS, BrokenShard, BytesShard, EndlessShard, World
+from tests.world import (
+    DATA,
+    RECORD,
+    RUN,
+    SETTINGS,
+    BrokenShard,
+    BytesShard,
+    EndlessShard,
+    World,
+    only_stored_as_it_is,
+)
 
 WORLD_SIZES = pytest.mark.parametrize("world_size", [1, 2, 4])
 
@@ -137,6 +147,7 @@ async def test_an_upload_that_never_ends_is_an_abort_by_the_deadline() -> None:
     assert store.uploads_open == 0
 
 
+@only_stored_as_it_is
 @story
 async def test_the_error_of_a_late_upload_describes_the_queue() -> None:
     world = World(MemoryStore(), 1)

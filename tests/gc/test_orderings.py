@@ -35,7 +35,7 @@ from ckptstore.manifest.model import Attempt, Commit
 from ckptstore.store import ObjectStore
 from ckptstore.testing.virtual_time import run_virtual
 from tests.gc.history import CLOCK, DAY_S, LAST_1, History, SteppedStore, history_of, wait
-from tests.world import RUN, BytesShard
+from tests.world import RUN, BytesShard, only_stored_as_it_is
 
 Weakening: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 Trial: TypeAlias = Callable[[int], Coroutine[Any, Any, tuple[bool, str]]]
@@ -444,6 +444,7 @@ def test_a_slow_save_commits_all_of_it_or_nothing() -> None:
     assert losses(a_slow_save_meets_a_collector) == []
 
 
+@only_stored_as_it_is
 def test_deleting_undecided_attempts_by_age_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     collector_deletes_undecided_by_age(monkeypatch)
     assert losses(a_slow_save_meets_a_collector, at_most=1)

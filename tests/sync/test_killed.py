@@ -14,7 +14,7 @@ import pytest
 
 from ckptstore.types import MIB
 
-pytestmark = pytest.mark.distributed
+pytestmark = [pytest.mark.distributed, pytest.mark.usefixtures("stored_as_it_is")]
 
 COMMAND = (sys.executable, "-m", "ckptstore.cli.main")
 FILES = 16

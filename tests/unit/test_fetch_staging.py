@@ -12,9 +12,10 @@ from typing import NoReturn
 
 import pytest
 
+from ckptstore.concurrency import in_thread
 from ckptstore.errors import ConflictError, LocalResourceError, UsageError
 from ckptstore.fetch.plan import OutputFile
-from ckptstore.fetch.staging import create_files, in_thread, staged
+from ckptstore.fetch.staging import create_files, staged
 from tests.cli.files import names_in
 
 ROOM = SimpleNamespace(f_bavail=1000, f_frsize=10, f_files=100, f_favail=50)
