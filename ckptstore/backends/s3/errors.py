@@ -5,6 +5,7 @@ Servers differ in their codes, so a code that is not in the table is judged by i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
@@ -50,6 +51,8 @@ class Meaning(Enum):
     CORRUPT = auto()
     PAST_THE_END = auto()
     UNSUPPORTED = auto()
+    LOCKED = auto()
+    ARCHIVED = auto()
     PERMANENT = auto()
 
 
@@ -84,14 +87,17 @@ MEANING_OF_CODE: Final[dict[str, Meaning]] = {
         ),
         Meaning.PAST_THE_END: "InvalidRange",
         Meaning.UNSUPPORTED: "NotImplemented MethodNotAllowed",
+        Meaning.LOCKED: "ObjectLocked",
+        Meaning.ARCHIVED: "InvalidObjectState",
         Meaning.PERMANENT: (
             "EntityTooLarge EntityTooSmall InvalidPart InvalidPartOrder TooManyParts "
-            "InvalidRequest InvalidArgument MalformedXML InvalidObjectState KeyTooLongError"
+            "InvalidRequest InvalidArgument MalformedXML KeyTooLongError"
         ),
     }.items()
     for code in codes.split()
 }
 
+_LOCK: Final = re.compile(r"object lock|\bWORM\b|legal hold", re.IGNORECASE)
 MEANING_OF_STATUS: Final[dict[int, Meaning]] = {
     301: Meaning.REGION,
     403: Meaning.DENIED,
@@ -192,6 +198,8 @@ def _answer(error: Any, call: Call) -> Exception:  # noqa: ANN401 (a ClientError
     code = str(said.get("Code", ""))
     detail = f"{code or status}: {said.get('Message') or 'no message'} [HTTP {status}]"
     meaning = meaning_of(code, status)
+    if meaning is Meaning.DENIED and _LOCK.search(detail):  # AWS has no code of its own for it.
+        meaning = Meaning.LOCKED
     if call.verb == "head" and status == 400:  # A HEAD has no body to say why.
         meaning, detail = Meaning.AUTH_EXPIRED, f"{detail}: what an expired token looks like"
     return _in_our_words(meaning, detail, call, headers, said)
@@ -229,10 +237,12 @@ def _in_our_words(
             return no_such_upload(call.verb, call.key, call.upload_id)
         case Meaning.PAST_THE_END if call.byte_range is not None:
             return past_the_end(call.key, call.byte_range, None)
-        case Meaning.CORRUPT if call.verb == "multipart_complete":
+        # Nothing is conditional in a completion: GCS says so of a checksum that it does not like.
+        case Meaning.CORRUPT | Meaning.EXISTS if call.verb == "multipart_complete":
             return refused_completion(call.key, detail)
         case _:
-            return _CLASSES.get(meaning, StoreError)(detail, **at)
+            advice = _ADVICE.get(meaning, "")
+            return _CLASSES.get(meaning, StoreError)(advice + detail, **at)
 
 
 _CLASSES: Final[dict[Meaning, type[StoreError]]] = {
@@ -244,6 +254,17 @@ _CLASSES: Final[dict[Meaning, type[StoreError]]] = {
     Meaning.CONFLICT: RefusedError,
     Meaning.CORRUPT: DamagedError,
     Meaning.UNSUPPORTED: UnsupportedVerbError,
+    Meaning.LOCKED: PermissionDeniedError,
+}
+_ADVICE: Final = {
+    Meaning.LOCKED: (
+        "the object is locked, and nobody may change or delete it before its retention ends or "
+        "its legal hold is lifted: "
+    ),
+    Meaning.ARCHIVED: (
+        "the object was archived by a lifecycle rule; restore it with the store's own tools, "
+        "then try again: "
+    ),
 }
 
 
