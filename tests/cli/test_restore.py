@@ -109,6 +109,7 @@ def damage_largest(store: Path, step: int) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.usefixtures("stored_as_it_is")
 def test_an_older_intact_one_takes_the_place_of_a_damaged_one_and_that_is_said(
     cli: Cli, run: str, store: Path, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_damaged_decision_has_an_older_one_too(
     assert (ended.code, ended.summary["step"]) == (0, 100)
 
 
+@pytest.mark.usefixtures("stored_as_it_is")
 def test_if_all_are_damaged_there_is_nothing_to_fall_back_to(
     cli: Cli, run: str, store: Path, tmp_path: Path
 ) -> None:
