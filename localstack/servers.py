@@ -28,7 +28,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from localstack.kinds import KINDS, Kind, Speech, send
+from localstack.kinds import KINDS, Kind, Speech, node, send
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 STATE: Final = ROOT / ".servers"
@@ -149,7 +149,7 @@ def installed(kind: Kind) -> Path:
     STATE.mkdir(exist_ok=True)
     environment = ROOT / kind.environment
     stamp = environment / "installed"
-    wanted = "\n".join(kind.requirements)
+    wanted = "\n".join(kind.requirements + kind.packages)
     with (STATE / "install.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # Two test runs may want it at the same time.
         if not stamp.exists() or stamp.read_text() != wanted:
@@ -158,8 +158,17 @@ def installed(kind: Kind) -> Path:
             pip = [str(environment / "bin" / "python"), "-m", "pip"]
             quiet = ["-qq", "--disable-pip-version-check"]
             _run([*pip, "install", *quiet, *kind.requirements])
+            if kind.packages:
+                _install_packages(environment, kind.packages)
             stamp.write_text(wanted)
     return environment / "bin"
+
+
+def _install_packages(environment: Path, packages: tuple[str, ...]) -> None:
+    program = node(environment / "bin")
+    npm = program.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    quiet = ["--silent", "--no-audit", "--no-fund", "--no-update-notifier"]
+    _run([str(program), str(npm), "install", *quiet, "--prefix", str(environment), *packages])
 
 
 def variables(name: str, url: str) -> dict[str, str]:

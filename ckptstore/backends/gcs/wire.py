@@ -104,6 +104,14 @@ class _Adapter(HTTPAdapter):
         self.poolmanager = PoolManager(num_pools=connections, maxsize=maxsize, **kwargs)
         self.poolmanager.pool_classes_by_scheme = {"http": _Plain, "https": _Tls}
 
+    def close(self) -> None:
+        """Close what is kept open too; dropping the pools leaves that to the garbage collector."""
+        for key in self.poolmanager.pools.keys():  # noqa: SIM118 - it is no mapping to iterate.
+            pool = self.poolmanager.pools.get(key)
+            if pool is not None:
+                pool.close()
+        super().close()
+
 
 def prepare(made: requests.Session, connections_max: int) -> None:
     """Give a session our connections, as many as there are threads; it repeats nothing."""
