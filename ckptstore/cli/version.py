@@ -10,6 +10,7 @@ from ckptstore.cli.command import Command
 LIBRARIES: Final = (
     "aiobotocore",
     "awscrt",
+    "azure-storage-blob",
     "boto3",
     "google-auth",
     "msgspec",
