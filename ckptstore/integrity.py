@@ -8,6 +8,7 @@ else hangs on them.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterable, Sequence
 
 from awscrt import checksums
@@ -72,6 +73,22 @@ def whole_crc(crcs: Sequence[int], block_size_bytes: int, size_bytes: int) -> in
     return (
         joined_crc64nvme(zip(crcs, [*sizes, size_bytes - sum(sizes)], strict=True)) if crcs else 0
     )
+
+
+def pack_crcs(crcs: Sequence[int]) -> str:
+    """Return the checksums as the records keep them, 16 hexadecimal digits each.
+
+    Hexadecimal, because JSON numbers above 2**53 are rounded by many readers.
+    """
+    return struct.pack(f">{len(crcs)}Q", *crcs).hex()
+
+
+def unpack_crcs(text: str) -> tuple[int, ...]:
+    """Undo ``pack_crcs``, or raise ``ValueError``."""
+    packed = bytes.fromhex(text)
+    if len(packed) % 8:
+        raise ValueError(f"checksums are cut short: {len(text)} digits")
+    return struct.unpack(f">{len(packed) // 8}Q", packed)
 
 
 def sha256_hex(data: Buffer) -> str:

@@ -12,8 +12,8 @@ from ckptstore.fetch.native import plan_native
 from ckptstore.fetch.plan import Extent, FetchPlan, OutputFile
 from ckptstore.fetch.pushed import plan_pushed
 from ckptstore.fetch.selection import Selection
-from ckptstore.integrity import block_crcs
-from ckptstore.manifest.model import Manifest, unpack_crcs
+from ckptstore.integrity import block_crcs, unpack_crcs
+from ckptstore.manifest.model import Manifest
 
 SAME: Final = "="
 DIFFERENT: Final = "*"

@@ -8,13 +8,11 @@ bytes. Two states are two classes, so there is no third one by accident. The for
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from ckptstore.integrity import whole_crc
+from ckptstore.integrity import pack_crcs, unpack_crcs, whole_crc
 from ckptstore.manifest.layout import ShardKind, check_run, check_tag, check_uid, parse_uid
 from ckptstore.packing import block_sizes
 from ckptstore.types import Key, parse_key
@@ -383,19 +381,3 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def shards(self) -> tuple[ShardEntry, ...]:
         return tuple(shard for record in self.records for shard in record.shards)
-
-
-def pack_crcs(crcs: Sequence[int]) -> str:
-    """Return the checksums as ``ShardEntry`` keeps them, 16 hexadecimal digits each.
-
-    Hexadecimal, because JSON numbers above 2**53 are rounded by many readers.
-    """
-    return struct.pack(f">{len(crcs)}Q", *crcs).hex()
-
-
-def unpack_crcs(text: str) -> tuple[int, ...]:
-    """Undo ``pack_crcs``, or raise ``ValueError``."""
-    packed = bytes.fromhex(text)
-    if len(packed) % 8:
-        raise ValueError(f"checksums are cut short: {len(text)} digits")
-    return struct.unpack(f">{len(packed) // 8}Q", packed)

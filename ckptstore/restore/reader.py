@@ -16,8 +16,8 @@ from ckptstore.errors import (
     ObjectNotFoundError,
     TruncatedObjectError,
 )
-from ckptstore.integrity import block_crcs
-from ckptstore.manifest.model import Packed, ShardEntry, unpack_crcs
+from ckptstore.integrity import block_crcs, unpack_crcs
+from ckptstore.manifest.model import Packed, ShardEntry
 from ckptstore.packing import INLINE_BYTES_MAX, UnpackError, unpack_block
 from ckptstore.progress import Progress
 from ckptstore.restore.plan import DirectRead, Read, plan_reads

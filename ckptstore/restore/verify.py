@@ -8,7 +8,8 @@ from typing import Protocol
 
 from ckptstore.concurrency import map_concurrently
 from ckptstore.errors import Damage, IntegrityError, ObjectNotFoundError
-from ckptstore.manifest.model import ShardEntry, pack_crcs
+from ckptstore.integrity import pack_crcs
+from ckptstore.manifest.model import ShardEntry
 from ckptstore.progress import Progress
 from ckptstore.restore.reader import CheckedReader
 from ckptstore.settings import TransferSettings

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ckptstore.concurrency import in_thread
-from ckptstore.integrity import block_crcs
-from ckptstore.manifest.model import Packed, pack_crcs
+from ckptstore.integrity import block_crcs, pack_crcs
+from ckptstore.manifest.model import Packed
 from ckptstore.packing import INLINE_BYTES_MAX, Numbers, block_widths, pack_block
 from ckptstore.settings import Compression
 from ckptstore.types import Buffer, ByteRange, views

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 from ckptstore.budget import ByteBudget
 from ckptstore.concurrency import task_group
 from ckptstore.errors import CkptStoreError, WriteOutcomeUnknownError
-from ckptstore.integrity import block_crcs, joined_crc64nvme, whole_crc
-from ckptstore.manifest.model import Packed, ShardEntry, pack_crcs
+from ckptstore.integrity import block_crcs, joined_crc64nvme, pack_crcs, whole_crc
+from ckptstore.manifest.model import Packed, ShardEntry
 from ckptstore.packing import Numbers
 from ckptstore.progress import Progress
 from ckptstore.settings import Compression, TransferSettings

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from ckptstore.errors import IntegrityError
 from ckptstore.fetch.assembled import whole_tensors
 from ckptstore.fetch.selection import Selection
-from ckptstore.integrity import block_crcs, whole_crc
+from ckptstore.integrity import block_crcs, pack_crcs, whole_crc
 from ckptstore.manifest.layout import ShardKind, data_key
-from ckptstore.manifest.model import Ready, ShardEntry, TensorEntry, pack_crcs
+from ckptstore.manifest.model import Ready, ShardEntry, TensorEntry
 from tests.cli.tensors import Array, Box
 
 UID = "i000001-s000000000001-a00-0000abcd"

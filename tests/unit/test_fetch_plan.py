@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptstore.fetch.plan import BATCH_EXTENTS_MAX, Extent, Placement, plan_batches
-from ckptstore.integrity import block_crcs, whole_crc
-from ckptstore.manifest.model import ShardEntry, pack_crcs
+from ckptstore.integrity import block_crcs, pack_crcs, whole_crc
+from ckptstore.manifest.model import ShardEntry
 from ckptstore.types import Key
 
 BLOCK_BYTES = 4

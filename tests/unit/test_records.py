@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptstore.errors import FormatVersionError, IntegrityError
-from ckptstore.integrity import block_crcs, sha256_hex, whole_crc
+from ckptstore.integrity import block_crcs, pack_crcs, sha256_hex, unpack_crcs, whole_crc
 from ckptstore.manifest.codec import (
     decode_attempt,
     decode_decision,
@@ -31,8 +31,6 @@ from ckptstore.manifest.model import (
     RecordRef,
     ShardEntry,
     TensorEntry,
-    pack_crcs,
-    unpack_crcs,
 )
 from ckptstore.types import Key
 
