@@ -153,9 +153,11 @@ def _logged(options: Shared) -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logger = logging.getLogger("ckptstore")
+    level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.ERROR if options.quiet else levels[min(options.verbose, 2)])
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)

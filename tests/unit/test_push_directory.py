@@ -211,6 +211,7 @@ async def test_jobs_that_push_the_same_step_at_once_do_not_mix(tmp_path: Path) -
 async def test_a_failed_node_aborts_the_push_on_all_nodes(tmp_path: Path) -> None:
     store = MemoryStore()
     faults = FaultLayer(store)
+    await prepared_record(store, clock=VirtualClock())
     faults.script("put_part", Fault(StoreError("as if")))
     directory = write_files(tmp_path / "in", {"a": b"0123456789"})
     ended = await asyncio.gather(
