@@ -7,8 +7,7 @@ READY := $(VENV)/.ready
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/pytest -q -n 2
 # All tests pass with compression on; these go through all that it touches.
-COMPRESSED := tests/faults/test_sweep_save.py tests/faults/test_sweep_restore.py tests/sync \
-	tests/cli/test_restore.py tests/torch/test_round_trip.py tests/torch/test_reader.py
+COMPRESSED := tests/sync tests/torch/test_round_trip.py tests/torch/test_reader.py
 BENCH := .venv-bench
 
 .PHONY: setup demo test check bench bench-smoke servers-up servers-down fmt

@@ -17,7 +17,7 @@ from ckptstore.types import KIB, ByteRange, Key, Part, UploadId, parse_key
 
 logger = logging.getLogger(__name__)
 
-CLEAN_S_MAX: Final = 20.0
+CLEAN_S_MAX: Final = 5.0
 PART_BYTES_MIN: Final = 64 * KIB
 
 
