@@ -241,7 +241,10 @@ class _RankSave:
     ) -> tuple[ShardEntry, ...]:
         """Upload; where nobody looked at what arrived, see that it did."""
         keyed = self._keyed(sources)
-        numbers = dict(zip((key for key, _ in keyed), contents.numbers(len(keyed)), strict=True))
+        numbers = {}
+        if self.settings.transfer.compression is not None:
+            found = contents.numbers(len(keyed))
+            numbers = dict(zip((key for key, _ in keyed), found, strict=True))
         shards = await uploader.upload(keyed, numbers=numbers)
         if self.reads_back:
             await check_arrived(self.store, shards, settings=self.settings.transfer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from ckptstore.backends._checks import (
     UploadGoneError,
@@ -17,10 +17,9 @@ from ckptstore.backends._checks import (
 from ckptstore.backends.azure import wire
 from ckptstore.backends.azure.access import AzureAccess
 from ckptstore.backends.azure.caller import Caller, open_caller
-from ckptstore.backends.http import direct
-from ckptstore.backends.http.watch import Watch
+from ckptstore.backends.http import chunks, direct
 from ckptstore.clock import SystemClock
-from ckptstore.errors import ObjectExistsError, ObjectNotFoundError, TransientStoreError
+from ckptstore.errors import ObjectExistsError, ObjectNotFoundError
 from ckptstore.integrity import crc64nvme as crc64nvme_of
 from ckptstore.settings import RequestSettings
 from ckptstore.store import OVERWRITE
@@ -91,7 +90,7 @@ class AzureStore:
                 if direct.is_plain(raw, len(view)):
                     await direct.fill(raw, view, watch.received)
                 else:  # The emulator answers in chunks.
-                    await _fill(key, view, raw, watch)
+                    await chunks.fill(raw, view, key, watch.received)
 
     async def put(self, key: Key, data: Buffer, *, mode: PutMode = OVERWRITE) -> Version:
         crc = crc64nvme_of(data)
@@ -214,22 +213,6 @@ class AzureStore:
         except ObjectNotFoundError:
             return set(), set()
         return wire.uploads_of(wire.uncommitted_ids(body))
-
-
-async def _fill(key: Key, target: memoryview, raw: Any, watch: Watch) -> None:  # noqa: ANN401
-    filled = 0
-    async for chunk in raw.content.iter_any():
-        stop = filled + len(chunk)
-        if stop > len(target):
-            break
-        target[filled:stop] = chunk
-        filled = stop
-        watch.received(filled, len(target))
-    else:
-        if filled == len(target):
-            return
-    detail = f"{filled} of {len(target)} bytes arrived, or more than those"
-    raise TransientStoreError(detail, verb="get_into", key=key)
 
 
 async def open_azure_store(access: AzureAccess, settings: RequestSettings) -> AzureStore:

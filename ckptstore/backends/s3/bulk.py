@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ckptstore.backends._checks import check_pieces, check_range, check_target, noted_part
-from ckptstore.backends.http import direct
+from ckptstore.backends.http import chunks, direct
 from ckptstore.backends.http.body import BufferBody
-from ckptstore.backends.http.watch import Watch
 from ckptstore.backends.s3.caller import Caller
 from ckptstore.backends.s3.errors import Call
 from ckptstore.backends.s3.headers import checksum_header, version_of
-from ckptstore.errors import TransientStoreError
 from ckptstore.integrity import crc64nvme as crc64nvme_of
 from ckptstore.store import OVERWRITE
 from ckptstore.types import (
@@ -93,22 +91,4 @@ class BulkVerbs:
                 if direct.is_plain(body.raw_stream, target.nbytes):
                     await direct.fill(body.raw_stream, target.cast("B"), watch.received)
                 else:
-                    await _fill(call, target.cast("B"), body.raw_stream, watch)
-
-
-async def _fill(call: Call, target: memoryview, raw: Any, watch: Watch) -> None:  # noqa: ANN401
-    """Read exactly ``len(target)`` bytes; the SDK would not notice a body that ends early."""
-    filled = 0
-    async for chunk in raw.content.iter_any():
-        stop = filled + len(chunk)
-        if stop > len(target):
-            break
-        target[filled:stop] = chunk
-        filled = stop
-        watch.received(filled, len(target))
-    else:
-        if filled == len(target):
-            return
-    raise TransientStoreError(
-        f"{filled} of {len(target)} bytes arrived, or more than those", verb=call.verb, key=call.key
-    )
+                    await chunks.fill(body.raw_stream, target.cast("B"), call.key, watch.received)
